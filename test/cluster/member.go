@@ -265,9 +265,3 @@ func (m *member) logTail() string {
 	lines := strings.Split(strings.TrimSpace(string(raw)), "\n")
 	return strings.Join(lines[max(0, len(lines)-20):], "\n")
 }
-
-func (m *member) isPaused() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.paused
-}
