@@ -1,9 +1,14 @@
 package relay
 
-import "github.com/syncnode/syncnode/oplog"
+import (
+	"errors"
+
+	"github.com/syncnode/syncnode/oplog"
+)
 
 // A Source gives the ops of one device from a seq on, at least one if there is one, in order. It may give fewer
-// than there are; room is how many bytes of lines the page still has.
+// than there are; room is how many bytes of lines the page has for them. An error that matches ErrCorrupt leaves
+// out this chain alone, any other ends the pull.
 type Source func(device string, from uint64, room int) ([]oplog.Op, error)
 
 // A Wanted is a chain of which a pull needs the ops from From up to Last.
@@ -56,6 +61,10 @@ func Fill(wanted []Wanted, maxBytes int, source Source) (Page, error) {
 				return page, nil
 			}
 			ops, err := source(w.Device, w.From, share)
+			if errors.Is(err, ErrCorrupt) {
+				page.lose(w.Device, err)
+				continue
+			}
 			if err != nil {
 				return Page{}, err
 			}
@@ -90,4 +99,11 @@ func take(page *Page, ops []oplog.Op, w Wanted, room *int, share int) (taken int
 		taken++
 	}
 	return taken, false
+}
+
+func (p *Page) lose(device string, err error) {
+	if p.Broken == nil {
+		p.Broken = map[string]error{}
+	}
+	p.Broken[device] = err
 }

@@ -119,6 +119,9 @@ type Want struct {
 type Page struct {
 	Ops  []oplog.Op
 	More bool // the relay had more than fitted: pull again
+	// Broken names the chains of which the relay cannot give the next op, though it should have it, and why.
+	// The errors match ErrCorrupt. Other chains go on.
+	Broken map[string]error
 }
 
 // A Role says what a device is to a relay.

@@ -1,0 +1,243 @@
+// Package etcd is the relay in an etcd, for fleets whose logs are small beside their coordination.
+//
+// # Guarantees
+//
+// Those of package relay. The head of a chain moves by compare-and-set in the very transaction that puts its
+// ops, so a chain is never half there and never has two branches, whoever pushes and however often. Every write
+// is one guarded transaction of at most 128 operations and about 1 MiB. Op lines of all chains together take at
+// most Config.MaxBytes, plus one transaction for each device that pushes at the same moment; then pushes get
+// relay.ErrFull, and etcd's own space alarm is never reached by them. Reads are linearizable and propose
+// nothing: an exchange without news is one read and no proposal.
+//
+// Not counted in MaxBytes: heads, acks and the roster, three keys for each device, written only when they
+// change. The history that etcd keeps of them until it compacts is the operator's.
+//
+// # Failure
+//
+// A read that fails matches relay.ErrNotSent. A transaction whose answer did not come matches
+// relay.ErrIndeterminate; pushing the same ops again settles it, since the head says whether they are there.
+// An etcd that is out of space gives relay.ErrFull. A value that this release cannot read matches
+// relay.ErrCorrupt; a damaged op stops its own chain only.
+//
+// # Concurrency
+//
+// A Relay may be used by several goroutines, and any number of processes may use one store.
+//
+// The layout is described in docs/formats/relay.md.
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/syncnode/syncnode/internal/ident"
+	"github.com/syncnode/syncnode/oplog"
+	"github.com/syncnode/syncnode/relay"
+)
+
+// DefaultMaxBytes is the space for op lines unless Config says otherwise.
+const DefaultMaxBytes = 64 << 20
+
+// A Config describes a relay in an etcd.
+type Config struct {
+	Client    *clientv3.Client // stays the caller's
+	Namespace string
+	MaxBytes  int64            // bytes of op lines over all chains; DefaultMaxBytes
+	Now       func() time.Time // time.Now; only for the times in the roster
+}
+
+// A Relay is a handle to the store. Make it with Open.
+type Relay struct {
+	client   *clientv3.Client
+	keys     keys
+	maxBytes int64
+	now      func() time.Time
+
+	mu   sync.Mutex
+	meta string // the stored bytes of the store's identity, as last seen; every write compares them
+}
+
+var (
+	_ relay.Relay  = (*Relay)(nil)
+	_ relay.Hinter = (*Relay)(nil)
+)
+
+// Open returns a handle to the relay of a namespace and makes the store if there is none.
+func Open(ctx context.Context, cfg Config) (*Relay, error) {
+	if err := ident.Check("namespace", cfg.Namespace); err != nil {
+		return nil, &relay.InvalidError{Err: err}
+	}
+	if cfg.Client == nil {
+		return nil, &relay.InvalidError{Err: errors.New("no client")}
+	}
+	if cfg.MaxBytes <= 0 {
+		cfg.MaxBytes = DefaultMaxBytes
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	r := &Relay{client: cfg.Client, keys: newKeys(cfg.Namespace), maxBytes: cfg.MaxBytes, now: cfg.Now}
+	if _, err := r.identity(ctx); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// identity reads who the store is, and makes it if there is none.
+func (r *Relay) identity(ctx context.Context) (metaValue, error) {
+	for {
+		resp, err := r.client.Get(ctx, r.keys.meta())
+		if err != nil {
+			return metaValue{}, r.unsent(ctx, "read the relay's identity", err)
+		}
+		if len(resp.Kvs) > 0 {
+			return r.remember(resp.Kvs[0].Value)
+		}
+		value := encode(metaValue{V: version, Instance: nonce()})
+		_, err = r.client.Txn(ctx).
+			If(clientv3.Compare(clientv3.CreateRevision(r.keys.meta()), "=", 0)).
+			Then(clientv3.OpPut(r.keys.meta(), value)).
+			Commit()
+		if err != nil {
+			return metaValue{}, r.unknown(ctx, "make the relay", err)
+		}
+	}
+}
+
+func (r *Relay) remember(stored []byte) (metaValue, error) {
+	m, err := decode[metaValue](r.keys.meta(), stored)
+	if err != nil {
+		return metaValue{}, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.meta = string(stored)
+	return m, nil
+}
+
+// same is the compare that binds a write to the store that was last seen.
+func (r *Relay) same() clientv3.Cmp {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return clientv3.Compare(clientv3.Value(r.keys.meta()), "=", r.meta)
+}
+
+// Hello implements relay.Relay. It is one read; the first contact of a device and one contact a day also write
+// its row.
+func (r *Relay) Hello(ctx context.Context, device string) (relay.Info, error) {
+	if err := begin(ctx, device); err != nil {
+		return relay.Info{}, err
+	}
+	for {
+		resp, err := r.client.Txn(ctx).Then(
+			clientv3.OpGet(r.keys.meta()),
+			clientv3.OpGet(r.keys.heads(), clientv3.WithPrefix()),
+			clientv3.OpGet(r.keys.ack(device)),
+			clientv3.OpGet(r.keys.member(device)),
+		).Commit()
+		if err != nil {
+			return relay.Info{}, r.unsent(ctx, "hello", err)
+		}
+		stored := resp.Responses[0].GetResponseRange().Kvs
+		if len(stored) == 0 {
+			if _, err := r.identity(ctx); err != nil {
+				return relay.Info{}, err
+			}
+			continue
+		}
+		meta, err := r.remember(stored[0].Value)
+		if err != nil {
+			return relay.Info{}, err
+		}
+		info := relay.Info{Instance: meta.Instance, Generation: meta.Generation, Floor: oplog.Frontier{}}
+		heads, err := r.decodeHeads(resp.Responses[1].GetResponseRange().Kvs)
+		if err != nil {
+			return relay.Info{}, err
+		}
+		info.Heads = heads.frontier()
+		if h, ok := heads[device]; ok {
+			info.Head, info.Known = h.head(device), true
+		}
+		if info.Acked, err = acked(r.keys.ack(device), resp.Responses[2].GetResponseRange().Kvs); err != nil {
+			return relay.Info{}, err
+		}
+		row, err := r.contact(ctx, device, "", resp.Responses[3].GetResponseRange().Kvs)
+		info.Role = row.Role
+		return info, err
+	}
+}
+
+// Hint implements relay.Hinter by a watch on the heads. The watch is a hint and nothing more: an answer that
+// the watched history is gone means to look again.
+func (r *Relay) Hint(ctx context.Context, known oplog.Frontier) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	resp, err := r.client.Get(ctx, r.keys.heads(), clientv3.WithPrefix())
+	if err != nil {
+		return r.unsent(ctx, "watch the heads", err)
+	}
+	heads, err := r.decodeHeads(resp.Kvs)
+	if err != nil {
+		return err
+	}
+	if !heads.frontier().Equal(known) {
+		return nil
+	}
+	watch := r.client.Watch(clientv3.WithRequireLeader(ctx), r.keys.heads(),
+		clientv3.WithPrefix(), clientv3.WithRev(resp.Header.Revision+1))
+	for w := range watch {
+		switch {
+		case w.CompactRevision != 0, len(w.Events) > 0:
+			return nil
+		case w.Err() != nil:
+			return r.unsent(ctx, "watch the heads", w.Err())
+		}
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return r.unsent(ctx, "watch the heads", errors.New("the watch ended"))
+}
+
+func begin(ctx context.Context, device string) error {
+	if err := alive(ctx); err != nil {
+		return err
+	}
+	return relay.CheckDevice(device)
+}
+
+func alive(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w: %w", relay.ErrNotSent, cause(ctx, ctx.Err()))
+	}
+	return nil
+}
+
+// cause puts the context's own error beside its cause, which may say more.
+func cause(ctx context.Context, err error) error {
+	if c := context.Cause(ctx); c != nil && !errors.Is(err, c) {
+		return fmt.Errorf("%w: %w", err, c)
+	}
+	return err
+}
+
+// unsent wraps the failure of a read.
+func (r *Relay) unsent(ctx context.Context, what string, err error) error {
+	return fmt.Errorf("%s at %s: %w: %w", what, r.where(), relay.ErrNotSent, cause(ctx, err))
+}
+
+// unknown wraps the failure of a transaction that writes: no code proves that it did not happen.
+func (r *Relay) unknown(ctx context.Context, what string, err error) error {
+	if outOfSpace(err) {
+		return fmt.Errorf("%s at %s: %w: %w: %w", what, r.where(), relay.ErrFull, relay.ErrIndeterminate, err)
+	}
+	return fmt.Errorf("%s at %s: %w: %w", what, r.where(), relay.ErrIndeterminate, cause(ctx, err))
+}
+
+func (r *Relay) where() string { return strings.Join(r.client.Endpoints(), ",") }

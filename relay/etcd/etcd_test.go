@@ -1,0 +1,244 @@
+package etcd_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/syncnode/syncnode/oplog"
+	"github.com/syncnode/syncnode/relay"
+	"github.com/syncnode/syncnode/relay/etcd"
+	"github.com/syncnode/syncnode/relay/relaytest"
+	"github.com/syncnode/syncnode/test/cluster"
+)
+
+func TestMain(m *testing.M) { cluster.Main(m) }
+
+var namespaces atomic.Int64
+
+func namespace() string { return fmt.Sprintf("ns-%d", namespaces.Add(1)) }
+
+func single(t *testing.T, cfg cluster.Config) *cluster.Cluster {
+	cfg.Members, cfg.NoFsync = 1, true
+	return cluster.New(t, cfg)
+}
+
+func open(t *testing.T, cfg etcd.Config) *etcd.Relay {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	r, err := etcd.Open(ctx, cfg)
+	if err != nil {
+		t.Fatalf("open: %v", err)
+	}
+	return r
+}
+
+func TestConformance(t *testing.T) {
+	client := single(t, cluster.Config{}).Client(t)
+	relaytest.Run(t, relaytest.Options{New: func(t *testing.T, maxBytes int64) func() relay.Relay {
+		ns := namespace()
+		return func() relay.Relay { return open(t, etcd.Config{Client: client, Namespace: ns, MaxBytes: maxBytes}) }
+	}})
+}
+
+func TestWhatIsNotNewIsNotProposed(t *testing.T) {
+	c := single(t, cluster.Config{})
+	r := open(t, etcd.Config{Client: c.Client(t), Namespace: namespace()})
+	ctx := t.Context()
+	count := func(what string, want int, call func() error) {
+		t.Helper()
+		if got, err := c.CountProposals(ctx, call); err != nil || got != want {
+			t.Errorf("%s: %d proposals, %v; expected %d", what, got, err, want)
+		}
+	}
+	a := relaytest.NewAuthor("a")
+	ops := a.Write(t, 1000, 40)
+	held := oplog.Frontier{"a": a.Head()}
+	hello := func() error { _, err := r.Hello(ctx, "a"); return err }
+	push := func(ops []oplog.Op) func() error {
+		return func() error { _, err := r.Push(ctx, "a", ops); return err }
+	}
+	ack := func() error { return r.Ack(ctx, "a", held) }
+	count("first contact", 1, hello)
+	count("hello", 0, hello)
+	count("a push of one op", 1, push(ops[:1]))
+	count("a push of 126 ops", 1, push(ops[1:127]))
+	count("the same push", 0, push(ops[1:127]))
+	count("a push of 873 ops", 7, push(ops[127:]))
+	count("an ack", 1, ack)
+	count("the same ack", 0, ack)
+	count("register", 1, func() error { return r.Register(ctx, "a", relay.Replica) })
+	count("register again", 0, func() error { return r.Register(ctx, "a", relay.Replica) })
+	count("an idle exchange", 0, func() error {
+		_, err := r.Pull(ctx, "a", relay.Want{Held: held})
+		return errors.Join(err, hello(), ack())
+	})
+}
+
+func TestAPushWhoseReplyIsLostIsSettledByPushingAgain(t *testing.T) {
+	c := single(t, cluster.Config{})
+	proxy, err := c.NewClientProxy()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := open(t, etcd.Config{Client: proxy.Client(t), Namespace: namespace()})
+	a := relaytest.NewAuthor("a")
+	if _, err := r.Hello(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		ops := a.Write(t, 5, 100)
+		proxy.DropNextReply("Txn")
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		got, err := r.Push(ctx, "a", ops)
+		cancel()
+		if !errors.Is(err, relay.ErrIndeterminate) || got.Accepted != 0 {
+			t.Fatalf("a push without a reply: %+v, %v", got, err)
+		}
+		if got, err = pushUntil(t, r, "a", ops); err != nil || got != (relay.Pushed{Duplicate: 5}) {
+			t.Fatalf("pushed again: %+v, %v; expected 5 duplicates", got, err)
+		}
+	}
+	if info, err := r.Hello(t.Context(), "a"); err != nil || info.Head.Seq != 14 {
+		t.Errorf("head %+v, %v", info.Head, err)
+	}
+}
+
+// pushUntil pushes until the relay answers: the connection may still be on its way back.
+func pushUntil(t *testing.T, r relay.Relay, device string, ops []oplog.Op) (relay.Pushed, error) {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for {
+		got, err := r.Push(ctx, device, ops)
+		if err == nil || ctx.Err() != nil || !errors.Is(err, relay.ErrIndeterminate) && !errors.Is(err, relay.ErrNotSent) {
+			return got, err
+		}
+	}
+}
+
+func TestAnotherStoreBehindTheSameEndpointsIsNoticed(t *testing.T) {
+	client := single(t, cluster.Config{}).Client(t)
+	ns := namespace()
+	r, a := open(t, etcd.Config{Client: client, Namespace: ns}), relaytest.NewAuthor("a")
+	before, err := r.Hello(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ops := a.Write(t, 5, 50)
+	if _, err := r.Push(t.Context(), "a", ops[:3]); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Delete(t.Context(), "/syncnode/"+ns+"/relay/", clientv3.WithPrefix()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Push(t.Context(), "a", ops[:1]); !errors.Is(err, relay.ErrNotSent) {
+		t.Errorf("a push to another store than the one that said hello: %v", err)
+	}
+	after, err := r.Hello(t.Context(), "a")
+	if err != nil || after.Instance == before.Instance || after.Known {
+		t.Errorf("the new store says %+v, %v; the old one was %s", after, err, before.Instance)
+	}
+	if got, err := r.Push(t.Context(), "a", ops); err != nil || got.Accepted != 5 {
+		t.Errorf("offered again: %+v, %v", got, err)
+	}
+}
+
+func TestADamagedOpStopsItsOwnChainOnly(t *testing.T) {
+	client := single(t, cluster.Config{}).Client(t)
+	for name, damage := range map[string]func(ctx context.Context, key string) error{
+		"garbage": func(ctx context.Context, key string) error { _, err := client.Put(ctx, key, "{"); return err },
+		"missing": func(ctx context.Context, key string) error { _, err := client.Delete(ctx, key); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			ns := namespace()
+			r := open(t, etcd.Config{Client: client, Namespace: ns})
+			for _, device := range []string{"a", "b", "c"} {
+				if _, err := r.Push(t.Context(), device, relaytest.NewAuthor(device).Write(t, 4, 50)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := damage(t.Context(), "/syncnode/"+ns+"/relay/op/b/00000000000002"); err != nil {
+				t.Fatal(err)
+			}
+			page, err := r.Pull(t.Context(), "z", relay.Want{})
+			if err != nil || len(page.Ops) != 10 || page.More {
+				t.Errorf("%d ops, more %v, %v; expected 4 of a, 2 of b, 4 of c", len(page.Ops), page.More, err)
+			}
+			if !errors.Is(page.Broken["b"], relay.ErrCorrupt) || len(page.Broken) != 1 {
+				t.Errorf("broken chains: %v", page.Broken)
+			}
+		})
+	}
+}
+
+func TestAHintSurvivesCompaction(t *testing.T) {
+	client := single(t, cluster.Config{}).Client(t)
+	r, a := open(t, etcd.Config{Client: client, Namespace: namespace()}), relaytest.NewAuthor("a")
+	if _, err := r.Push(t.Context(), "a", a.Write(t, 1, 50)); err != nil {
+		t.Fatal(err)
+	}
+	known := oplog.Frontier{"a": a.Head()}
+	done := make(chan error, 1)
+	go func() { done <- r.Hint(t.Context(), known) }()
+	for range 3 {
+		if _, err := r.Push(t.Context(), "b", nil); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := client.Put(t.Context(), "/elsewhere", "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := client.Compact(t.Context(), resp.Header.Revision); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := r.Push(t.Context(), "a", a.Write(t, 1, 50)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Errorf("hint: %v", err)
+	}
+}
+
+func TestNoAlarmIsRaisedByAFullRelay(t *testing.T) {
+	c := single(t, cluster.Config{QuotaBytes: 16 << 20})
+	client := c.Client(t)
+	r := open(t, etcd.Config{Client: client, Namespace: namespace(), MaxBytes: 4 << 20})
+	a := relaytest.NewAuthor("a")
+	for {
+		if _, err := r.Push(t.Context(), "a", a.Write(t, 3, 200_000)); err != nil {
+			if !errors.Is(err, relay.ErrFull) {
+				t.Fatal(err)
+			}
+			break
+		}
+	}
+	alarms, err := client.AlarmList(t.Context())
+	if err != nil || len(alarms.Alarms) != 0 {
+		t.Errorf("alarms %v, %v", alarms, err)
+	}
+}
+
+func TestAnUnreachableEtcdIsNamed(t *testing.T) {
+	c := single(t, cluster.Config{})
+	proxy, err := c.NewClientProxy()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := open(t, etcd.Config{Client: proxy.Client(t), Namespace: namespace()})
+	proxy.Blackhole()
+	why := errors.New("enough waited")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancelSoon := time.AfterFunc(50*time.Millisecond, func() { cancel(why) })
+	defer cancelSoon.Stop()
+	_, err = r.Hello(ctx, "a")
+	if !errors.Is(err, relay.ErrNotSent) || !errors.Is(err, why) {
+		t.Errorf("hello to a silent etcd: %v", err)
+	}
+}

@@ -1,0 +1,177 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/syncnode/syncnode/oplog"
+	"github.com/syncnode/syncnode/relay"
+)
+
+// Limits of one transaction, within etcd's own of 128 operations and 1.5 MiB.
+const (
+	txnOps   = 126 // ops; the head is one more operation
+	txnBytes = 1<<20 - 64<<10
+)
+
+// Push implements relay.Relay. It costs one read and a proposal for each 126 ops.
+func (r *Relay) Push(ctx context.Context, device string, ops []oplog.Op) (relay.Pushed, error) {
+	if err := begin(ctx, device); err != nil {
+		return relay.Pushed{}, err
+	}
+	if err := relay.CheckPush(device, ops); err != nil {
+		return relay.Pushed{}, err
+	}
+	var done relay.Pushed
+	for {
+		added, again, err := r.pushOnce(ctx, device, ops, &done)
+		if err != nil && done.Accepted > 0 && errors.Is(err, relay.ErrNotSent) {
+			return done, fmt.Errorf("%w, after %d ops: %w", relay.ErrIndeterminate, done.Accepted, err)
+		}
+		if err != nil || !again {
+			return done, err
+		}
+		ops = ops[added:]
+	}
+}
+
+// pushOnce judges ops against the head as it is and adds what is new. Again means that the head moved
+// meanwhile, and how many of the ops are settled.
+func (r *Relay) pushOnce(ctx context.Context, device string, ops []oplog.Op, done *relay.Pushed) (settled int, again bool, err error) {
+	same := r.same() // before the read: the head must be of the store that this compares
+	resp, err := r.client.Get(ctx, r.keys.heads(), clientv3.WithPrefix())
+	if err != nil {
+		return 0, false, r.unsent(ctx, "push", err)
+	}
+	heads, err := r.decodeHeads(resp.Kvs)
+	if err != nil {
+		return 0, false, err
+	}
+	h, known := heads[device]
+	b := relay.Verify(device, h.head(device), known, ops)
+	if err := r.match(ctx, device, b.Below); err != nil {
+		return 0, false, err
+	}
+	if need := size(b.New); need > 0 && heads.used()+need > r.maxBytes {
+		done.Duplicate += len(b.Below)
+		return 0, false, &relay.FullError{Used: heads.used(), Need: need, Max: r.maxBytes}
+	}
+	stored := ""
+	if known {
+		i := slices.IndexFunc(resp.Kvs, func(kv keyValue) bool { return string(kv.Key) == r.keys.head(device) })
+		stored = string(resp.Kvs[i].Value)
+	}
+	added, err := r.add(ctx, device, same, stored, h, b.New)
+	done.Accepted += added
+	if errors.Is(err, errMoved) {
+		done.Duplicate += len(b.Below)
+		return len(b.Below) + added, true, r.stillThere(ctx)
+	}
+	done.Duplicate += len(b.Below) + b.Repeated
+	if err != nil {
+		return 0, false, err
+	}
+	return 0, false, b.Refused
+}
+
+// match compares ops at or below the head with those that are stored.
+func (r *Relay) match(ctx context.Context, device string, ops []oplog.Op) error {
+	for len(ops) > 0 {
+		n := 1
+		for n < len(ops) && ops[n].Seq == ops[n-1].Seq+1 {
+			n++
+		}
+		for run := ops[:n]; len(run) > 0; {
+			held, err := r.read(ctx, device, run[0].Seq, run[len(run)-1].Seq, rangeOps)
+			if err != nil {
+				return err
+			}
+			for i, op := range held {
+				if err := relay.Match(run[i], op.ID); err != nil {
+					return err
+				}
+			}
+			run = run[len(held):]
+		}
+		ops = ops[n:]
+	}
+	return nil
+}
+
+// errMoved means that a guard did not hold: nothing was written.
+var errMoved = errors.New("the head moved")
+
+// add puts ops, all new and verified, behind the head h whose stored bytes are given, in as few transactions as
+// the limits allow. It returns how many are there for certain.
+func (r *Relay) add(ctx context.Context, device string, same clientv3.Cmp, stored string, h headValue, ops []oplog.Op) (int, error) {
+	added := 0
+	for added < len(ops) {
+		n := chunk(ops[added:])
+		puts := make([]clientv3.Op, 0, n+1)
+		for _, op := range ops[added : added+n] {
+			puts = append(puts, clientv3.OpPut(r.keys.op(device, op.Seq), string(op.AppendLine(nil))))
+			h.Bytes += int64(relay.LineLen(op))
+		}
+		last := ops[added+n-1]
+		h = headValue{V: version, Seq: last.Seq, ID: last.ID, WallMS: last.HLC.WallMS, Counter: last.HLC.Counter, Bytes: h.Bytes}
+		next := encode(h)
+		puts = append(puts, clientv3.OpPut(r.keys.head(device), next))
+		resp, err := r.client.Txn(ctx).If(same, unchanged(r.keys.head(device), stored)).Then(puts...).Commit()
+		if err != nil {
+			return added, r.unknown(ctx, "push", err)
+		}
+		if !resp.Succeeded {
+			return added, errMoved
+		}
+		added, stored = added+n, next
+	}
+	return added, nil
+}
+
+// unchanged compares a key with the bytes that were read; "" means that it was absent.
+func unchanged(key, stored string) clientv3.Cmp {
+	if stored == "" {
+		return clientv3.Compare(clientv3.CreateRevision(key), "=", 0)
+	}
+	return clientv3.Compare(clientv3.Value(key), "=", stored)
+}
+
+// stillThere fails if the store is not the one that this handle last saw.
+func (r *Relay) stillThere(ctx context.Context) error {
+	r.mu.Lock()
+	before := r.meta
+	r.mu.Unlock()
+	resp, err := r.client.Get(ctx, r.keys.meta())
+	if err != nil {
+		return r.unsent(ctx, "read the relay's identity", err)
+	}
+	if len(resp.Kvs) == 0 || string(resp.Kvs[0].Value) != before {
+		return fmt.Errorf("%w: the relay at %s became another one: say hello again", relay.ErrNotSent, r.where())
+	}
+	return nil
+}
+
+// chunk is how many of the ops fit into one transaction.
+func chunk(ops []oplog.Op) int {
+	n, bytes := 0, 0
+	for n < len(ops) && n < txnOps {
+		bytes += relay.LineLen(ops[n])
+		if n > 0 && bytes > txnBytes {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+func size(ops []oplog.Op) int64 {
+	var sum int64
+	for _, op := range ops {
+		sum += int64(relay.LineLen(op))
+	}
+	return sum
+}
