@@ -1,0 +1,159 @@
+// Package fold turns verified ops into state, one op at a time.
+//
+// # Guarantees
+//
+// The state is a function of the set of ops: whatever the order between devices, however the ops are split into
+// batches or repeated, two states with the same frontier have the same content and the same [Digest]. Applying one
+// op costs the same whatever was folded before (O(log n) for events), a look at the oracle is O(1), and a digest
+// costs O(what changed since the last one).
+//
+// By tier: in the set tier the earliest op of a key wins, in the register tier the latest, events all survive and
+// are replayed in order; earlier and later are by (hlc, op id). For intents see [State.CommittedRun], [State.Run],
+// [State.Attempts] and [State.RunState].
+//
+// The oracle can veto a run and never permit one: only the ledger lets an effect begin.
+//
+// # Failure
+//
+// Nothing fails. Ops have to be verified before ([oplog.Chain]); a payload of any shape folds to something. An op
+// that is not the next of its device is left out, and [State.Apply] says so.
+//
+// # Concurrency
+//
+// The package is pure: no clock, I/O or goroutine. A State belongs to one goroutine at a time, [State.Digest]
+// included. Records that are handed out share their payload with the state; it must not be changed.
+package fold
+
+import (
+	"encoding/json"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/syncnode/syncnode/oplog"
+)
+
+// A Record is what an op left in the state.
+type Record struct {
+	Surface oplog.Surface
+	Key     string // stable key; the op id in the events tier
+	ID      oplog.OpID
+	HLC     oplog.HLC // HLC.Device is the author
+	Scope   oplog.Scope
+	Payload json.RawMessage
+}
+
+// compare orders records by (hlc, op id).
+func (r *Record) compare(q *Record) int {
+	if c := r.HLC.Compare(q.HLC); c != 0 {
+		return c
+	}
+	return strings.Compare(string(r.ID), string(q.ID))
+}
+
+// A State is the fold of all ops at or below its frontier. Make it with New.
+type State struct {
+	frontier oplog.Frontier
+	keyed    map[oplog.Surface]map[string]*Record
+	events   map[oplog.Surface]*eventList
+	agents   map[string]*agent
+	parked   parkedNotes
+	tree     tree
+}
+
+// New returns the state of no ops.
+func New() *State {
+	return &State{
+		frontier: oplog.Frontier{},
+		keyed:    map[oplog.Surface]map[string]*Record{},
+		events:   map[oplog.Surface]*eventList{},
+		agents:   map[string]*agent{},
+		parked:   newParkedNotes(),
+	}
+}
+
+// Apply folds a verified op and reports whether it did. An op at or below the frontier changes nothing, so each is
+// folded exactly once. An op that is not the next of its device, or of an unknown surface, changes nothing either:
+// fold what is missing first.
+func (s *State) Apply(op oplog.Op) bool {
+	tier, err := op.Surface.Tier()
+	if err != nil || op.Seq != s.frontier.Next(op.Device) {
+		return false
+	}
+	rec := &Record{Surface: op.Surface, ID: op.ID, HLC: op.HLC, Scope: op.Scope, Payload: op.Payload}
+	switch tier {
+	case oplog.TierSet:
+		s.foldKeyed(rec, func(old *Record) bool { return rec.compare(old) < 0 })
+	case oplog.TierRegister:
+		s.foldKeyed(rec, func(old *Record) bool { return rec.compare(old) > 0 })
+	case oplog.TierEvents:
+		s.foldEvent(rec)
+	case oplog.TierIntents:
+		s.foldIntent(rec)
+	}
+	s.frontier[op.Device] = oplog.Pos{Seq: op.Seq, ID: op.ID}
+	s.parked.drop(op.Device, op.Seq)
+	return true
+}
+
+func (s *State) foldKeyed(rec *Record, beats func(old *Record) bool) {
+	rec.Key = oplog.StableKey(rec.Payload)
+	records := s.keyed[rec.Surface]
+	if records == nil {
+		records = map[string]*Record{}
+		s.keyed[rec.Surface] = records
+	}
+	if old, ok := records[rec.Key]; ok && !beats(old) {
+		return
+	}
+	records[rec.Key] = rec
+	s.tree.put(rec, rec.Key)
+}
+
+func (s *State) foldEvent(rec *Record) {
+	rec.Key = string(rec.ID)
+	list := s.events[rec.Surface]
+	if list == nil {
+		list = &eventList{}
+		s.events[rec.Surface] = list
+	}
+	list.insert(rec)
+	s.tree.put(rec, rec.Key)
+}
+
+// Frontier returns a copy of the folded frontier.
+func (s *State) Frontier() oplog.Frontier { return s.frontier.Clone() }
+
+// Covers reports whether the op of device at seq is folded.
+func (s *State) Covers(device string, seq uint64) bool { return s.frontier.Covers(device, seq) }
+
+// Get returns the winner for a key of a surface of the set or register tier.
+func (s *State) Get(surface oplog.Surface, key string) (Record, bool) {
+	if rec, ok := s.keyed[surface][key]; ok {
+		return *rec, true
+	}
+	return Record{}, false
+}
+
+// Records yields the winners of a surface of the set or register tier in bytewise order of their keys.
+func (s *State) Records(surface oplog.Surface) iter.Seq[Record] {
+	return func(yield func(Record) bool) {
+		records := s.keyed[surface]
+		for _, key := range slices.Sorted(maps.Keys(records)) {
+			if !yield(*records[key]) {
+				return
+			}
+		}
+	}
+}
+
+// Events yields the ops of a surface of the events tier in the order (hlc, op id). What depends on the path, such
+// as an average, is computed by replaying them; it is not part of the state.
+func (s *State) Events(surface oplog.Surface) iter.Seq[Record] {
+	return func(yield func(Record) bool) {
+		if list := s.events[surface]; list != nil {
+			list.each(func(rec *Record) bool { return yield(*rec) })
+		}
+	}
+}

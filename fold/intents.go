@@ -1,0 +1,199 @@
+package fold
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/syncnode/syncnode/oplog"
+)
+
+// An agent is what the log says about one agent. Agent, run and attempt are any text, as payloads have it.
+type agent struct {
+	epoch uint64 // the highest in any intent
+	runs  map[string]*run
+}
+
+// A run keeps, for each attempt, author and claim, one intent: the greatest by (epoch, hlc, op id). All views are
+// functions of these slots, so each slot being a join makes the whole one.
+type run struct {
+	slots     []*slot // in the order of their keys
+	committed *slot   // the greatest that says committed
+}
+
+type slot struct {
+	attempt string
+	device  string // the author
+	claim   claim
+	epoch   uint64
+	void    bool
+	rec     *Record
+}
+
+// A claim is what an intent says, and in what standing. The texts are hashed and frozen.
+type claim string
+
+const (
+	claimPending           claim = "pending"
+	claimFailed            claim = "failed"
+	claimCommitted         claim = "committed"
+	claimResolvedFailed    claim = "resolved-failed" // a resolver's word
+	claimResolvedCommitted claim = "resolved-committed"
+)
+
+func claimOf(in oplog.Intent) claim {
+	switch {
+	case !in.Terminal():
+		return claimPending
+	case in.By == "":
+		return claim(in.Status)
+	}
+	return "resolved-" + claim(in.Status)
+}
+
+func (c claim) committed() bool { return c == claimCommitted || c == claimResolvedCommitted }
+func (c claim) resolved() bool  { return c == claimResolvedCommitted || c == claimResolvedFailed }
+
+// rank orders claims in the view of who holds a run: an end beats a beginning, committed beats failed.
+func (c claim) rank() int {
+	switch {
+	case c.committed():
+		return 2
+	case c == claimPending:
+		return 0
+	}
+	return 1
+}
+
+func (s *slot) compareKey(q *slot) int {
+	return cmp.Or(strings.Compare(s.attempt, q.attempt), strings.Compare(s.device, q.device),
+		strings.Compare(string(s.claim), string(q.claim)))
+}
+
+// compare orders intents by (epoch, hlc, op id).
+func (s *slot) compare(q *slot) int {
+	return cmp.Or(cmp.Compare(s.epoch, q.epoch), s.rec.compare(q.rec))
+}
+
+// attemptName is the intent's attempt. One that names none is an attempt of its own per author and epoch.
+func attemptName(in oplog.Intent, device string) string {
+	if in.Attempt != "" {
+		return in.Attempt
+	}
+	return "~" + device + "@" + strconv.FormatUint(in.Epoch, 10)
+}
+
+func newSlot(rec *Record, in oplog.Intent) *slot {
+	return &slot{attempt: attemptName(in, rec.HLC.Device), device: rec.HLC.Device, claim: claimOf(in), epoch: in.Epoch,
+		void: in.Cause == oplog.CauseVoid, rec: rec}
+}
+
+func (s *State) foldIntent(rec *Record) {
+	in := oplog.ReadIntent(rec.Payload)
+	a := s.agents[in.Agent]
+	if a == nil {
+		a = &agent{runs: map[string]*run{}}
+		s.agents[in.Agent] = a
+	}
+	a.epoch = max(a.epoch, in.Epoch)
+	r := a.runs[in.RunID]
+	if r == nil {
+		r = &run{}
+		a.runs[in.RunID] = r
+	}
+	sl := newSlot(rec, in)
+	if !r.join(sl) {
+		return
+	}
+	s.tree.put(rec, in.Agent, in.RunID, sl.attempt, sl.device, string(sl.claim))
+}
+
+// join puts sl in its slot if it is greater than what is there, and reports whether it is.
+func (r *run) join(sl *slot) bool {
+	i, found := slices.BinarySearchFunc(r.slots, sl, (*slot).compareKey)
+	switch {
+	case !found:
+		r.slots = slices.Insert(r.slots, i, sl)
+	case sl.compare(r.slots[i]) <= 0:
+		return false
+	default:
+		r.slots[i] = sl
+	}
+	if sl.claim.committed() && (r.committed == nil || sl.compare(r.committed) > 0) {
+		r.committed = sl
+	}
+	return true
+}
+
+func (s *State) run(agent, id string) *run {
+	if a := s.agents[agent]; a != nil {
+		return a.runs[id]
+	}
+	return nil
+}
+
+// An IntentRecord is an intent with the op that said it. HLC.Device is its author.
+type IntentRecord struct {
+	oplog.Intent
+	ID     oplog.OpID
+	HLC    oplog.HLC
+	Scope  oplog.Scope
+	Parked bool // known, and not folded yet
+}
+
+func record(rec *Record) IntentRecord {
+	return IntentRecord{Intent: oplog.ReadIntent(rec.Payload), ID: rec.ID, HLC: rec.HLC, Scope: rec.Scope}
+}
+
+// CommittedRun is the oracle: whether any op says that this run committed, at whatever epoch, whoever wrote it.
+// Nothing ever removes a run from it, and failed never enters it. Of several commits the greatest by (epoch, hlc,
+// op id) is shown; if only parked ops say so, one of those. O(1).
+func (s *State) CommittedRun(agent, run string) (IntentRecord, bool) {
+	if r := s.run(agent, run); r != nil && r.committed != nil {
+		return record(r.committed.rec), true
+	}
+	if rec := s.parked.committed(agent, run); rec != nil {
+		in := record(rec)
+		in.Parked = true
+		return in, true
+	}
+	return IntentRecord{}, false
+}
+
+// Run is the view of who holds a run: of all its intents the greatest by (committed over failed over pending,
+// epoch, hlc, op id). A pending below the agent's highest epoch is absent; an end is never undone. For the evidence
+// of doubt, which a higher epoch must not erase, ask Attempts.
+func (s *State) Run(agent, run string) (IntentRecord, bool) {
+	r := s.run(agent, run)
+	if r == nil {
+		return IntentRecord{}, false
+	}
+	best := slices.MaxFunc(r.slots, func(a, b *slot) int {
+		return cmp.Or(cmp.Compare(a.claim.rank(), b.claim.rank()), a.compare(b))
+	})
+	if best.claim == claimPending && best.epoch < s.agents[agent].epoch {
+		return IntentRecord{}, false
+	}
+	return record(best.rec), true
+}
+
+// FencingEpoch is the highest epoch in any intent of the agent, and false if there is none.
+func (s *State) FencingEpoch(agent string) (uint64, bool) {
+	if a := s.agents[agent]; a != nil {
+		return a.epoch, true
+	}
+	return 0, false
+}
+
+// Agents returns the agents that intents name, in bytewise order. One of them may be "".
+func (s *State) Agents() []string { return slices.Sorted(maps.Keys(s.agents)) }
+
+// Runs returns the runs of an agent that intents name, in bytewise order.
+func (s *State) Runs(agent string) []string {
+	if a := s.agents[agent]; a != nil {
+		return slices.Sorted(maps.Keys(a.runs))
+	}
+	return nil
+}
