@@ -4,7 +4,7 @@
 //
 // No shell is involved: Path and Args are what is executed. The child leads a process group of its own, and
 // a signal goes to that whole group. Its descriptors are 0, 1 and 2 and no others, also when this process
-// inherited more. An *os.File given as an output is handed over as it is; nothing is copied or kept.
+// inherited more: Start marks those above 2 close-on-exec in this process. An *os.File given as an output is handed over as it is; nothing is copied or kept.
 //
 // An error of Start means that the child never ran. Once Start returned a Process, Wait tells the exit code
 // or the signal of the child itself, judged by its own state: a process left behind that still holds an
@@ -50,9 +50,9 @@ const (
 	OutputWait = time.Second
 
 	// killSettle bounds how long Wait looks for the end of a killed group: a process in an uninterruptible
-	// call cannot die, and a dead one whose parent never waits for it still counts as a member.
+	// call cannot die.
 	killSettle = 2 * time.Second
-	groupPoll  = 5 * time.Millisecond
+	groupPoll  = 10 * time.Millisecond
 )
 
 // A Spec says what to run. It is not changed, and may be used again.
@@ -274,7 +274,13 @@ func (p *Process) lookAtGroup() (left, ended bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	left = !errors.Is(syscall.Kill(-p.pgid, 0), syscall.ESRCH)
-	ended = !left || p.gone || p.why == nil || !p.killedAt.IsZero() && time.Since(p.killedAt) > killSettle
+	if left && onlyZombies(p.pgid) {
+		left = false
+		if !p.gone {
+			p.killLocked() // the look is no snapshot: one born behind it must not get away
+		}
+	}
+	ended = !left || p.gone || !p.killedAt.IsZero() && time.Since(p.killedAt) > killSettle
 	if ended {
 		p.gone = true
 	}

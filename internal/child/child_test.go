@@ -80,6 +80,40 @@ func TestDescriptorsAreZeroOneTwo(t *testing.T) {
 	})
 }
 
+func TestSignalsAreTheChildsAsTheyWereOurs(t *testing.T) {
+	masks := func(status string) (blocked, ignored string) {
+		for line := range strings.Lines(status) {
+			if v, ok := strings.CutPrefix(line, "SigBlk:"); ok {
+				blocked = strings.TrimSpace(v)
+			}
+			if v, ok := strings.CutPrefix(line, "SigIgn:"); ok {
+				ignored = strings.TrimSpace(v)
+			}
+		}
+		return blocked, ignored
+	}
+	var out bytes.Buffer
+	wait(t, start(t, child.Spec{Path: "cat", Args: []string{"/proc/self/status"}, Stdout: &out}))
+	own, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, wantIgnored := masks(string(own))
+	if blocked, ignored := masks(out.String()); strings.Trim(blocked, "0") != "" || blocked == "" || ignored != wantIgnored {
+		t.Errorf("the child blocks %s and ignores %s; want none and %s", blocked, ignored, wantIgnored)
+	}
+}
+
+func TestLimitOfDescriptorsIsAsItWas(t *testing.T) {
+	cmd := helper(t, "wrapper")
+	cmd.Path = "/bin/sh" // Go raises the limit of its own process
+	cmd.Args = []string{"sh", "-c", `ulimit -Sn 77; exec "$0" sh -c "ulimit -Sn"`, fmt.Sprintf("/proc/%d/exe", os.Getpid())}
+	got, err := cmd.Output()
+	if err != nil || string(got) != "77\n" {
+		t.Errorf("got %q, %v; want 77", got, err)
+	}
+}
+
 func TestFilesAreHandedOverAsTheyAre(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out")
 	f, err := os.Create(path)
@@ -151,18 +185,27 @@ func TestBigOutputIsNotKeptInMemory(t *testing.T) {
 	}
 }
 
-type full struct{}
+type failsOnce struct{ calls int }
 
 var errFull = errors.New("full")
 
-func (full) Write([]byte) (int, error) { return 0, errFull }
+func (w *failsOnce) Write(b []byte) (int, error) {
+	if w.calls++; w.calls == 1 {
+		return 0, errFull
+	}
+	return len(b), nil
+}
 
 func TestFailingWriterDoesNotEndTheChild(t *testing.T) {
 	s := shell("head -c 1000000 /dev/zero && echo more && exit 7")
-	s.Stdout = full{}
+	w := new(failsOnce)
+	s.Stdout = w
 	r := wait(t, start(t, s))
 	if r.ExitCode != 7 || !errors.Is(r.OutputErr, errFull) || r.OutputOpen {
 		t.Errorf("want exit 7 and the writer's error, got %+v", r)
+	}
+	if w.calls != 1 {
+		t.Errorf("the writer was called %d times: its output has a hole", w.calls)
 	}
 }
 
@@ -178,6 +221,10 @@ func TestGrandchildHoldingTheOutputDoesNotKeepUs(t *testing.T) {
 	if !live(grandchild) {
 		t.Error("the process left behind by a child that ended by itself was ended")
 	}
+	eventually(t, "nobody reads the output any more", func() bool {
+		stacks := make([]byte, 1<<20)
+		return !bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("child.stream.copy"))
+	})
 }
 
 func TestGrandchildHoldingAFileDoesNotKeepUs(t *testing.T) {

@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 func helper(t *testing.T, part string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", args...)
-	cmd.Env = append(os.Environ(), helperEnv+"="+part)
+	cmd.Env = append(os.Environ(), helperEnv+"="+part, "GORACE=atexit_sleep_ms=0")
 	cmd.Stderr = os.Stderr
 	t.Cleanup(func() {
 		if cmd.Process != nil && cmd.ProcessState == nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/syncnode/syncnode/internal/child"
 )
 
-const manyChildren = 100
+const manyChildren = 50
 
 // initProcess is process 1 of a namespace: it runs children that leave orphans, and checks that it loses no
 // state of its own and keeps no orphan's.

@@ -5,6 +5,7 @@ package child_test
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"sync"
 	"syscall"
@@ -85,6 +86,21 @@ func TestGrandchildHasTheRestOfTheGraceWhenTheChildHasEnded(t *testing.T) {
 	r := wait(t, p)
 	if _, err := os.Stat(done); err != nil || r.Signal != syscall.SIGTERM || r.LeftBehind {
 		t.Errorf("the grandchild was not let finish: %v, %+v", err, r)
+	}
+}
+
+func TestZombieOfASlowParentDoesNotKeepUs(t *testing.T) {
+	p := start(t, child.Spec{Path: "sleep", Args: []string{"300"}, Grace: time.Hour})
+	member := exec.Command("true")
+	member.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pgid: p.PID()}
+	if err := member.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = member.Wait() }() // we are the slow parent
+	eventually(t, "the member has ended", func() bool { return !live(member.Process.Pid) })
+	p.Stop(errLost)
+	if r := wait(t, p); r.Signal != syscall.SIGTERM || r.LeftBehind {
+		t.Errorf("want an end by TERM with nothing left, got %+v", r)
 	}
 }
 

@@ -31,9 +31,11 @@ func wrapper() int {
 	return p.Wait().ShellCode()
 }
 
+// startWrapper runs a script under a wrapper in a group of its own, as an interactive shell starts a job.
 func startWrapper(t *testing.T, script string) (*exec.Cmd, *lines, int) {
 	t.Helper()
 	cmd := helper(t, "wrapper", "sh", "-c", "echo $$; "+script)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	read, write, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -89,6 +91,27 @@ func TestDeafChildOfASignalledWrapperIsKilled(t *testing.T) {
 	}
 }
 
+func TestKeyboardStopDoesNotStopTheWrapper(t *testing.T) {
+	cmd, out, _ := startWrapper(t, `echo ready; exec sleep 300`)
+	out.next(t)
+	for _, sig := range []syscall.Signal{syscall.SIGTSTP, syscall.SIGTERM} {
+		if err := cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case <-ended:
+	case <-time.After(patience):
+		_ = cmd.Process.Kill()
+		<-ended
+	}
+	if got := cmd.ProcessState.ExitCode(); got != 143 {
+		t.Errorf("the wrapper exits %d, want 143", got)
+	}
+}
+
 func TestForwardKeepsTheFirstEndingSignal(t *testing.T) {
 	p, out := ready(t, `trap "echo int" INT; trap "echo hup; exit 4" HUP; echo ready; while :; do sleep 0.01; done`, time.Hour)
 	signals := make(chan os.Signal, 4)
@@ -115,7 +138,7 @@ func TestForwardPassesOtherSignalsWithoutAnEnd(t *testing.T) {
 	for _, step := range []struct {
 		sig  os.Signal
 		says string
-	}{{syscall.SIGUSR1, "usr1"}, {syscall.SIGCONT, ""}, {syscall.SIGTSTP, ""}, {syscall.SIGUSR2, "usr2"}} {
+	}{{syscall.SIGCONT, ""}, {syscall.SIGTSTP, ""}, {syscall.SIGUSR1, "usr1"}, {syscall.SIGUSR2, "usr2"}} {
 		signals <- step.sig
 		if step.says == "" {
 			continue
