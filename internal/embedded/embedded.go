@@ -76,14 +76,18 @@ type Config struct {
 
 // A Server is a running member.
 type Server struct {
-	dir    string
-	lock   *os.File
-	etcd   *embed.Etcd
-	socket string
+	dir      string
+	lock     *os.File
+	etcd     *embed.Etcd
+	socket   string // empty for a member of a cluster
+	endpoint string
 }
 
-// Endpoint is a unix:// endpoint for an etcd client.
-func (s *Server) Endpoint() string { return "unix://" + s.socket }
+// Endpoint is for an etcd client on this host.
+func (s *Server) Endpoint() string { return s.endpoint }
+
+// Err gives the error that ended the member, if one does.
+func (s *Server) Err() <-chan error { return s.etcd.Err() }
 
 // Open takes the directory, starts the member and revokes what earlier processes left. It returns when
 // the member serves.
@@ -112,7 +116,7 @@ func (s *Server) start(ctx context.Context, agent string) error {
 	if err != nil {
 		return err
 	}
-	s.socket = socket
+	s.socket, s.endpoint = socket, "unix://"+socket
 	if s.etcd, err = embed.StartEtcd(s.config()); err != nil {
 		return fmt.Errorf("embedded etcd in %s: %w", s.dir, err)
 	}

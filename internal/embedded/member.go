@@ -1,0 +1,116 @@
+package embedded
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	multierror "github.com/hashicorp/go-multierror"
+	"go.etcd.io/etcd/server/v3/embed"
+)
+
+// A Member says how this process is one of several members of an etcd cluster.
+type Member struct {
+	// Dir is the member's own directory; it gets mode 0700.
+	Dir string
+	// Name is this member's name in Cluster.
+	Name string
+	// Cluster lists all members as etcd's --initial-cluster does: n1=http://n1:2380,n2=http://n2:2380.
+	Cluster string
+	// PeerListen and ClientListen are the URLs to listen on, such as http://0.0.0.0:2380. An empty
+	// PeerListen is this member's own URL in Cluster; an empty ClientListen is http://127.0.0.1:2379.
+	PeerListen, ClientListen string
+	// Existing joins a cluster that was formed before, by this member's entry made there by a person.
+	Existing bool
+}
+
+// Join starts a member of a cluster. It returns when the member is part of a quorum and serves. It revokes
+// nothing: other processes of the cluster are alive.
+func Join(ctx context.Context, m Member) (*Server, error) {
+	cfg, err := m.config()
+	if err != nil {
+		return nil, fmt.Errorf("embedded etcd member: %w", err)
+	}
+	if err := os.MkdirAll(m.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("embedded etcd member: %w", err)
+	}
+	lock, err := takeLock(ctx, Config{Dir: m.Dir})
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{dir: m.Dir, lock: lock, endpoint: loopback(cfg.ListenClientUrls[0])}
+	if s.etcd, err = embed.StartEtcd(cfg); err != nil {
+		s.Close()
+		return nil, fmt.Errorf("embedded etcd member %s: %w", m.Name, err)
+	}
+	select {
+	case <-s.etcd.Server.ReadyNotify():
+		return s, s.sign(Owner{PID: os.Getpid(), Since: time.Now(), Endpoint: s.Endpoint()})
+	case err = <-s.etcd.Err():
+	case <-s.etcd.Server.StopNotify():
+		err = fmt.Errorf("it stopped: see %s", filepath.Join(m.Dir, "etcd.log"))
+	case <-ctx.Done():
+		err = fmt.Errorf("no quorum of %s yet: %w", m.Cluster, context.Cause(ctx))
+	}
+	s.Close()
+	return nil, fmt.Errorf("embedded etcd member %s: %w", m.Name, err)
+}
+
+func (m Member) config() (*embed.Config, error) {
+	var errs *multierror.Error
+	own, err := ownURL(m.Name, m.Cluster)
+	errs = multierror.Append(errs, err)
+	peer, err := listenURL(m.PeerListen, own.String())
+	errs = multierror.Append(errs, err)
+	client, err := listenURL(m.ClientListen, "http://127.0.0.1:2379")
+	errs = multierror.Append(errs, err)
+	if err := errs.ErrorOrNil(); err != nil {
+		return nil, err
+	}
+	cfg := embed.NewConfig()
+	cfg.Name, cfg.Dir, cfg.InitialCluster = m.Name, filepath.Join(m.Dir, "member"), m.Cluster
+	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peer}, []url.URL{own}
+	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
+	if m.Existing {
+		cfg.ClusterState = embed.ClusterStateFlagExisting
+	}
+	cfg.EnableGRPCGateway = false
+	cfg.AutoCompactionMode, cfg.AutoCompactionRetention = "periodic", "1h"
+	cfg.LogLevel = "warn"
+	cfg.LogOutputs = []string{filepath.Join(m.Dir, "etcd.log")}
+	return cfg, nil
+}
+
+// ownURL finds this member in the list of all.
+func ownURL(name, cluster string) (url.URL, error) {
+	for _, entry := range strings.Split(cluster, ",") {
+		if n, raw, ok := strings.Cut(strings.TrimSpace(entry), "="); ok && n == name {
+			return listenURL(raw, "")
+		}
+	}
+	return url.URL{}, fmt.Errorf("member %q is not in the cluster %q: want NAME=URL,NAME=URL", name, cluster)
+}
+
+func listenURL(raw, def string) (url.URL, error) {
+	if raw == "" {
+		raw = def
+	}
+	u, err := url.Parse(raw)
+	if err != nil || u.Scheme != "http" || u.Port() == "" {
+		return url.URL{}, fmt.Errorf("%q: want a URL such as http://10.0.0.1:2380", raw)
+	}
+	return *u, nil
+}
+
+// loopback is an endpoint for a client on this host.
+func loopback(u url.URL) string {
+	if ip := net.ParseIP(u.Hostname()); ip != nil && ip.IsUnspecified() {
+		u.Host = net.JoinHostPort("127.0.0.1", u.Port())
+	}
+	return u.String()
+}
