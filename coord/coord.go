@@ -116,7 +116,9 @@ type LeaseCoordinator interface {
 	Renew(ctx context.Context, agent, device string, epoch Epoch, ttl time.Duration) (Lease, error)
 
 	// Release gives a lease back: the next Acquire is granted at once, with epoch+1. It needs the same
-	// as Renew; a lease that was taken meanwhile gives a *LostError and is left alone.
+	// as Renew; a lease that was taken meanwhile gives a *LostError and is left alone. Epoch 0 gives up
+	// what this process asked for and does not know the outcome of (an Acquire, Start or Steal that gave
+	// ErrIndeterminate): nil says that it holds nothing of it and never will.
 	Release(ctx context.Context, agent, device string, epoch Epoch) error
 
 	// Current is a linearizable read. It still shows an expired holder that nobody replaced.
@@ -141,7 +143,7 @@ type Steward interface {
 	// Evict releases another's lease by decision of a person. Without force it is refused with a
 	// *HeldError while the holder's liveness is there.
 	Evict(ctx context.Context, t Theft) error
-	// Leases lists the leases of all agents under the namespace, ordered by agent.
+	// Leases lists the leases that somebody holds, expired ones too, ordered by agent.
 	Leases(ctx context.Context) ([]Lease, error)
 	// Pause sets the gate of an agent, Resume lifts it. Begin compares it in its own step.
 	Pause(ctx context.Context, agent string, g Gate) error
@@ -167,7 +169,8 @@ type Coordinator interface {
 	Steward
 
 	// Start is Acquire and Begin in one step: either both happen or neither. Begin's verdicts about the
-	// run come first, so a run that was done or is in doubt needs no grant. b.Lease is ignored.
+	// run come first, so a run that was done or is in doubt needs no grant. b.Lease is ignored. Repeated
+	// with the same nonces it gives the grant and the attempt of the first time.
 	Start(ctx context.Context, req Request, b Begin) (Lease, Attempt, error)
 
 	// Complete is Finish and Release in one round. Each part has its own verdict: Finish never depends

@@ -54,6 +54,9 @@ type Attempt struct {
 	At Position `json:"at,omitzero"`
 	// Abandoned marks an open attempt whose device gave it up: in doubt whatever the liveness says.
 	Abandoned bool `json:"abandoned,omitempty"`
+	// Permitted marks a failed attempt that stands in no other's way: a person permitted one more (see
+	// Ledger.Permit), and By and Reason tell who and why.
+	Permitted bool `json:"permitted,omitempty"`
 	// Result is at most 1 KiB of the caller's own words about the outcome.
 	Result string `json:"result,omitempty"`
 }
@@ -150,6 +153,8 @@ type Resolution struct {
 	Agent, Run string
 	// Attempt is the attempt that was judged; it must be what the entry holds.
 	Attempt string
+	// From is the state of the attempt when it was judged; empty means Open. Failed frees a failed run.
+	From State
 	// As is Committed, or Void for "it did not happen".
 	As State
 	By string
@@ -191,7 +196,8 @@ type Ledger interface {
 	//  6. the recovery gate: *GateError of kind ErrRecovery
 	//  7. the agent is paused: ErrPaused
 	//  8. another attempt is open: ErrInProgress if its liveness is there, else ErrInDoubt
-	//     (unless b.Retry names it and it is in doubt)
+	//     (unless b.Retry names it and it is in doubt). If b.Retry names one that the entry does not hold:
+	//     *MovedError
 	//  9. an attempt failed, and nothing permits another: ErrFailed
 	// 10. else the attempt is open, and the effect may start while the lease is trusted.
 	//
@@ -200,7 +206,8 @@ type Ledger interface {
 
 	// Cancel gives a Begin up whose answer is not known, or whose effect will not be started: the attempt
 	// is void and can never open again. It returns nil only once that stands in the ledger, or once the
-	// ledger can never take the attempt any more.
+	// ledger can never take the attempt any more. Of b.Lease it needs agent and device, also after a
+	// Start. An attempt that another request opened is not touched: ErrInDoubt.
 	Cancel(ctx context.Context, b Begin) error
 
 	// Finish records how an attempt ended. It is not fenced: an effect that happened is a fact, whoever
@@ -209,10 +216,13 @@ type Ledger interface {
 	Finish(ctx context.Context, o Outcome) error
 
 	// Resolve closes an attempt as a person decided. What the entry holds is compared in the same step;
-	// if it moved: *MovedError with the entry as it is. A resolved run whose attempts are all void is free.
+	// if it moved: *MovedError with the entry as it is; ErrNotFound if there is no entry. A resolved run
+	// whose attempts are all void is free. The same decision may be repeated.
 	Resolve(ctx context.Context, r Resolution) (View, error)
 
-	// Permit lets a failed run be begun once more (`run retry`): the next Begin needs no RetryFailed.
+	// Permit lets a failed run be begun once more (`run retry`): the next Begin needs no RetryFailed, and
+	// the run counts as free until then. r.Attempt is its last failed attempt, r.As, r.From and r.Force are
+	// ignored; a run that is not failed, or failed anew, gives a *MovedError.
 	Permit(ctx context.Context, r Resolution) (View, error)
 
 	// List shows the runs that the ledger holds entries of, ordered by agent and run id; packed ones are

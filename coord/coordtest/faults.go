@@ -1,0 +1,4 @@
+package coordtest
+
+var faults = []test{}
+var histories = []test{}
