@@ -61,7 +61,7 @@ type Config struct {
 	ElectionMS    uint          // 100: election timeout
 	QuotaBytes    int64         // etcd's own: 2 GiB
 	SnapshotCount uint64        // etcd's own: 10,000 entries
-	Dir           string        // temporary and removed on Close; a given directory is kept
+	Dir           string        // temporary and removed on Close; a given one is kept, and only a cluster of one starts on its data again
 	NoFsync       bool          // do not fsync: faster, and no statement about power loss holds any more
 	LogLevel      string        // "error": the level of each member's log file
 	StartTimeout  time.Duration // 60 s: the longest that Start, Restart, SaveState, LoadState and Reset wait
@@ -184,6 +184,9 @@ func (c *Cluster) prepare() error {
 		m, err := newMember(c, i)
 		if err != nil {
 			return err
+		}
+		if _, err := os.Stat(m.dataDir()); err == nil && c.cfg.Members > 1 {
+			return fmt.Errorf("cluster: %s has the data of an earlier cluster, whose members know each other by other URLs", m.dataDir())
 		}
 		c.members = append(c.members, m)
 	}

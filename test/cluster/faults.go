@@ -30,6 +30,14 @@ func (c *Cluster) Restart(ctx context.Context, i int) error {
 // Running says whether member i has a living process, paused or not.
 func (c *Cluster) Running(i int) bool { return c.members[i].current() != nil }
 
+// PID returns the process id of member i, if it runs.
+func (c *Cluster) PID(i int) (int, bool) {
+	if p := c.members[i].current(); p != nil {
+		return p.cmd.Process.Pid, true
+	}
+	return 0, false
+}
+
 // Pause stops member i by SIGSTOP and returns when it stands still. Its connections stay open and silent.
 func (c *Cluster) Pause(i int) error {
 	m := c.members[i]

@@ -2,6 +2,9 @@ package cluster_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -10,8 +13,20 @@ import (
 	"github.com/syncnode/syncnode/test/cluster"
 )
 
+// roleEnv makes the test binary another program than the tests; see process_test.go.
+const roleEnv = "CLUSTER_TEST_ROLE"
+
 func TestMain(m *testing.M) {
+	if os.Getenv(roleEnv) == "forgetful" {
+		_, err := cluster.Start(context.Background(), cluster.Config{})
+		fmt.Println(errors.Is(err, cluster.ErrNoMain))
+		return
+	}
 	cluster.RunMember()
+	if os.Getenv(roleEnv) == "parent" {
+		parent()
+		return
+	}
 	goleak.VerifyTestMain(m)
 }
 

@@ -12,7 +12,7 @@ import (
 func TestProposalsAreCountedPerOperation(t *testing.T) {
 	ctx := bounded(t)
 	// A slow clock keeps a busy machine from electing in the middle of a count.
-	c := cluster.New(t, cluster.Config{TickMS: 100, ElectionMS: 2000})
+	c := cluster.New(t, cluster.Config{TickMS: 50, ElectionMS: 1000})
 	client := c.Client(t)
 	wrong := errors.New("not an error of etcd")
 	for _, op := range []struct {
