@@ -104,6 +104,7 @@ func TestAnyOrderSplitAndDuplicationGivesTheRefoldedState(t *testing.T) {
 func TestEveryPrefixHasTheRefoldedDigest(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		ops := drawOps(r, t)
+		ops = ops[:min(len(ops), 16)] // the refold of every prefix is quadratic
 		s := fold.New()
 		for i, op := range ops {
 			s.Apply(op)

@@ -34,7 +34,7 @@ type Intent struct {
 	ExitCode   *int    `json:"exit_code,omitempty"`
 	Signal     string  `json:"signal,omitempty"`
 	Cause      string  `json:"cause,omitempty"`   // exit, signal, timeout, lost, drain, void
-	Settled    *uint64 `json:"settled,omitempty"` // seq of the author's own record that the ledger now holds
+	Settled    *uint64 `json:"settled,omitempty"` // every record of the author below this seq is in the ledger
 	By         string  `json:"by,omitempty"`      // set by a resolver: who closed an attempt that is not the author's
 	Reason     string  `json:"reason,omitempty"`
 }

@@ -258,27 +258,29 @@ func (m *Model) Digest() string {
 		})
 	}
 	sort.Slice(leaves, func(i, j int) bool { return bytes.Compare(leaves[i].key, leaves[j].key) < 0 })
-	buckets := make([][]string, 64*64)
+	buckets := map[uint16][]string{} // by the first 12 bits of the key's hash
+	groups := map[uint16]bool{}
 	for _, l := range leaves {
 		b := binary.BigEndian.Uint16(l.key) >> 4
 		buckets[b] = append(buckets[b], string(l.hash))
+		groups[b/64] = true
 	}
+	zeros := strings.Repeat("\x00", sha256.Size)
 	root := text("syncnode/state/v1") + number(uint64(len(leaves)))
-	for g := range 64 {
-		group, empty := text("syncnode/group/v1"), true
-		for _, b := range buckets[g*64 : g*64+64] {
-			if len(b) == 0 {
-				group += strings.Repeat("\x00", 32)
-				continue
+	for g := range uint16(64) {
+		if !groups[g] {
+			root += zeros
+			continue
+		}
+		group := text("syncnode/group/v1")
+		for b := g * 64; b < g*64+64; b++ {
+			if len(buckets[b]) == 0 {
+				group += zeros
+			} else {
+				group += string(sum(text("syncnode/bucket/v1"), number(uint64(len(buckets[b]))), strings.Join(buckets[b], "")))
 			}
-			empty = false
-			group += string(sum(text("syncnode/bucket/v1"), number(uint64(len(b))), strings.Join(b, "")))
 		}
-		if empty {
-			root += strings.Repeat("\x00", 32)
-		} else {
-			root += string(sum(group))
-		}
+		root += string(sum(group))
 	}
 	return hex.EncodeToString(sum(root))
 }
