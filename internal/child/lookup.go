@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // lookup finds the file to execute as execvp(3) does: it goes on past what cannot be executed, and says so
@@ -31,7 +33,8 @@ func lookup(s Spec) (string, error) {
 		if err == nil {
 			return path, nil
 		}
-		if unfit == nil && errors.Is(err, ErrNotExecutable) {
+		hidden := errors.Is(err, fs.ErrPermission) // a directory of PATH that we may not search says nothing
+		if unfit == nil && !hidden && errors.Is(err, ErrNotExecutable) {
 			unfit = err
 		}
 	}
@@ -86,7 +89,7 @@ func examine(name, path string) error {
 		return &StartError{Path: name, Kind: ErrNotExecutable, Err: errors.New("it is a directory")}
 	case !info.Mode().IsRegular():
 		return &StartError{Path: name, Kind: ErrNotExecutable, Err: errors.New("it is not a regular file")}
-	case info.Mode()&0o111 == 0:
+	case info.Mode()&0o111 == 0, errors.Is(unix.Faccessat(unix.AT_FDCWD, path, unix.X_OK, unix.AT_EACCESS), unix.EACCES):
 		return &StartError{Path: name, Kind: ErrNotExecutable, Err: errors.New("no permission to execute it")}
 	}
 	return nil

@@ -78,6 +78,38 @@ func TestSearchGoesOnPastWhatCannotBeExecuted(t *testing.T) {
 	}
 }
 
+func TestUnsearchableDirectoryOfPathIsNoReason(t *testing.T) {
+	if os.Getuid() == 0 {
+		t.Skip("root may search any directory")
+	}
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0); err != nil {
+		t.Fatal(err)
+	}
+	_, err := child.Start(child.Spec{Path: "no-such-command", Env: []string{"PATH=" + dir}})
+	if !errors.Is(err, child.ErrNotFound) {
+		t.Errorf("want ErrNotFound, got %v", err)
+	}
+}
+
+func TestSearchGoesOnPastWhatIsForOthersToExecute(t *testing.T) {
+	if os.Getuid() == 0 {
+		t.Skip("root may execute what anyone may")
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "true"), nil, 0o611); err != nil {
+		t.Fatal(err)
+	}
+	_, err := child.Start(child.Spec{Path: "true", Env: []string{"PATH=" + dir}})
+	if !errors.Is(err, child.ErrNotExecutable) {
+		t.Errorf("want ErrNotExecutable, got %v", err)
+	}
+	env := []string{"PATH=" + dir + ":" + os.Getenv("PATH")}
+	if r := wait(t, start(t, child.Spec{Path: "true", Env: env})); !r.Success() {
+		t.Errorf("got %+v", r)
+	}
+}
+
 func TestFailedStartLeavesNothingOpen(t *testing.T) {
 	count := func() int {
 		entries, err := os.ReadDir("/proc/self/fd")

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -69,8 +70,19 @@ func (p *Process) awaitExit() {
 		}
 		_, _ = waitid(unix.P_PID, p.pgid, unix.WSTOPPED|unix.WNOHANG)
 		if p.tty.resumes(syscall.Signal(event.Status)) {
-			_ = p.Signal(syscall.SIGCONT)
+			p.resume()
 		}
+	}
+}
+
+// resume lets a stopped group go on, and says so again: the kernel stops a group member by member, so that
+// one whose turn comes late may stop after it was told to go on, and nobody is told of that.
+func (p *Process) resume() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_ = p.signalLocked(syscall.SIGCONT)
+	for _, later := range []time.Duration{20 * time.Millisecond, 200 * time.Millisecond, time.Second} {
+		p.timers = append(p.timers, time.AfterFunc(later, func() { _ = p.Signal(syscall.SIGCONT) }))
 	}
 }
 

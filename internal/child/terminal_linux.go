@@ -31,7 +31,12 @@ func (t *terminal) resumes(sig syscall.Signal) bool {
 	switch sig {
 	case unix.SIGTTIN, unix.SIGTTOU: // it asked for the terminal
 		foreground, err := unix.IoctlGetInt(t.fd, unix.TIOCGPGRP)
-		if err != nil || foreground != t.us || t.set(t.them) != nil {
+		switch {
+		case err != nil:
+			return false
+		case foreground == t.them:
+			return true // it has it: this stop was on its way when it was lent
+		case foreground != t.us || t.set(t.them) != nil:
 			return false
 		}
 		t.lent = true
