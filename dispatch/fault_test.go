@@ -1,0 +1,297 @@
+package dispatch_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/syncnode/syncnode/coord"
+	"github.com/syncnode/syncnode/coord/memory"
+	"github.com/syncnode/syncnode/dispatch"
+)
+
+// A failing coordinator, before or after each step, for as long as the run lasts or once.
+func TestAFailingCoordinatorIsNeverAPermission(t *testing.T) {
+	ops := []string{"look", "start", "cancel", "finish", "complete", "release", "renew"}
+	for _, op := range ops {
+		for _, when := range []string{"before", "after"} {
+			for _, times := range []int{1, 1 << 30} {
+				for _, kind := range []error{coord.ErrNotSent, coord.ErrIndeterminate, context.DeadlineExceeded} {
+					if when == "after" && errors.Is(kind, coord.ErrNotSent) {
+						continue // that would be a lie
+					}
+					t.Run(fmt.Sprintf("%s %s %d %v", op, when, times, kind), func(t *testing.T) {
+						inBubble(t, func(t *testing.T, s *memory.Store) { failAt(t, s, op, when, times, kind) })
+					})
+				}
+			}
+		}
+	}
+}
+
+func failAt(t *testing.T, s *memory.Store, op, when string, times int, kind error) {
+	h, w := newHost(t, s, "a"), &work{takes: time.Minute}
+	hook := func(got string) error {
+		if got != op || times == 0 {
+			return nil
+		}
+		times--
+		return fmt.Errorf("%s: %w", op, kind)
+	}
+	if when == "before" {
+		h.c.fail(hook, nil)
+	} else {
+		h.c.fail(nil, hook)
+	}
+	r := h.run(w)
+	if w.count() > 1 || (w.count() == 1) != (r.Ran == dispatch.Yes) {
+		t.Fatalf("begun %d times, and the result is %+v", w.count(), r)
+	}
+	v := h.view(occurrence)
+	if w.count() == 0 && (v.State == coord.RunCommitted || v.State == coord.RunFailed) {
+		t.Errorf("nothing ran, and the ledger says %s", v.State)
+	}
+	h.c.fail(nil, nil)
+	time.Sleep(2 * coord.MaxTTL) // whatever was held has run out
+	next := newHostOver(t, s, "a", h.book)
+	r2 := next.run(w, func(j *dispatch.Job) { j.IfFailed = dispatch.FailedRetry })
+	switch total := w.count(); {
+	case total > 2, total == 2 && v.State == coord.RunCommitted:
+		t.Errorf("begun %d times: %+v, then %+v", total, r, r2)
+	case r.Ran == dispatch.Yes && w.over.IsZero():
+		t.Error("the run returned before its effect had ended")
+	case total == 0:
+		t.Errorf("never ran: %+v, then %+v", r, r2)
+	}
+}
+
+func TestAnUnreachableCoordinatorRunsNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *memory.Store) {
+		h, w := newHost(t, s, "a"), &work{}
+		h.c.fail(failing(coord.ErrNotSent), nil)
+		began := time.Now()
+		r := h.run(w)
+		wantCode(t, r, 125, dispatch.No, "")
+		if time.Since(began) > 5*time.Second || w.count() != 0 {
+			t.Errorf("took %s, begun %d times", time.Since(began), w.count())
+		}
+	})
+}
+
+func TestASilentCoordinatorIsGivenItsTimeAndRunsNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *memory.Store) {
+		h, w := newHost(t, s, "a"), &work{}
+		defer h.c.freeze()()
+		began := time.Now()
+		r := h.run(w)
+		wantCode(t, r, 125, dispatch.No, "")
+		if took := time.Since(began); took > dispatch.DefaultBackendTimeout+time.Second || w.count() != 0 {
+			t.Errorf("took %s, begun %d times", took, w.count())
+		}
+	})
+}
+
+func TestALostAnswerOfAStartIsSettledByAskingAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *memory.Store) {
+		h, w := newHost(t, s, "a"), &work{}
+		lost := 3
+		h.c.fail(nil, func(op string) error {
+			if op == "start" && lost > 0 {
+				lost--
+				return coord.ErrIndeterminate
+			}
+			return nil
+		})
+		r := h.run(w)
+		wantCode(t, r, 0, dispatch.Yes, coord.RunCommitted)
+		if n := len(h.view(occurrence).Entry.Attempts); n != 1 || r.Epoch != 1 {
+			t.Errorf("%d attempts, epoch %d", n, r.Epoch)
+		}
+	})
+}
+
+func TestAStartWithoutAnAnswerIsClosedForGood(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *memory.Store) {
+		h, w := newHost(t, s, "a"), &work{}
+		h.c.fail(nil, failing(coord.ErrIndeterminate, "start"))
+		r := h.run(w)
+		if r.Code != 125 || r.Ran != dispatch.No || w.count() != 0 || errors.Is(r.Err, coord.ErrIndeterminate) {
+			t.Errorf("got %+v", r)
+		}
+		h.wantLedger(occurrence, coord.RunFree, coord.CauseGivenUp)
+		wantCode(t, newHost(t, s, "b").run(w), 0, dispatch.Yes, coord.RunCommitted)
+	})
+}
+
+func TestAStartThatCannotBeClosedSaysSo(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *memory.Store) {
+		h, w := newHost(t, s, "a"), &work{}
+		h.c.fail(failing(coord.ErrIndeterminate, "cancel"), failing(coord.ErrIndeterminate, "start"))
+		r := h.run(w)
+		if r.Code != 125 || r.Ran != dispatch.No || w.count() != 0 || !errors.Is(r.Err, coord.ErrIndeterminate) ||
+			!strings.Contains(r.Message, "may be recorded as open, in doubt") {
+			t.Errorf("got %+v", r)
+		}
+	})
+}
+
+func TestWithoutADurablePendingNothingRunsAndTheAttemptIsVoid(t *testing.T) {
+	for _, op := range []string{"granted", "pending"} {
+		inBubble(t, func(t *testing.T, s *memory.Store) {
+			h, w := newHost(t, s, "a"), &work{}
+			h.book.fails = failing(errors.New("disk full"), op)
+			r := h.run(w)
+			wantCode(t, r, 125, dispatch.No, coord.RunFree)
+			h.wantLedger(occurrence, coord.RunFree, coord.CauseGivenUp)
+			if _, held, _ := h.memory().Current(t.Context(), agent); held || w.count() != 0 {
+				t.Errorf("held %v, begun %d times", held, w.count())
+			}
+			if !strings.Contains(r.Message, "disk full") {
+				t.Error(r.Message)
+			}
+			h.book.fails = nil
+			wantCode(t, newHost(t, s, "b").run(w), 0, dispatch.Yes, coord.RunCommitted)
+		})
+	}
+}
+
+func TestAnAttemptThatItsJournalVoidedDoesNotStart(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *memory.Store) {
+		h, w := newHost(t, s, "a"), &work{}
+		h.book.fails = failing(dispatch.ErrVoided, "pending")
+		r := h.run(w)
+		wantCode(t, r, 125, dispatch.No, coord.RunFree)
+		if w.count() != 0 || !errors.Is(r.Err, dispatch.ErrVoided) {
+			t.Errorf("got %+v", r)
+		}
+	})
+}
+
+func TestAnUnreadableJournalRunsNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *memory.Store) {
+		h, w := newHost(t, s, "a"), &work{}
+		h.book.fails = failing(errors.New("bad record"), "standing")
+		wantCode(t, h.run(w), 125, dispatch.No, "")
+		if w.count() != 0 || len(h.c.calls) != 0 {
+			t.Error("it went on")
+		}
+	})
+}
+
+func TestAnOutcomeThatTheLedgerCannotTakeWaitsInTheJournal(t *testing.T) {
+	for _, c := range []struct {
+		w    *work
+		code int
+	}{{&work{}, 114}, {&work{exit: 3}, 114}, {&work{takes: time.Hour}, 124}} {
+		inBubble(t, func(t *testing.T, s *memory.Store) {
+			h := newHost(t, s, "a")
+			h.c.fail(failing(coord.ErrIndeterminate, "complete", "finish"), nil)
+			r := h.run(c.w, func(j *dispatch.Job) { j.Timeout = time.Minute })
+			if r.Code != c.code || r.Ran != dispatch.Yes || !r.Unsettled || r.ExitCode != c.w.exit && r.Signal == 0 {
+				t.Errorf("got %+v", r)
+			}
+			if v := h.view(occurrence); v.Entry.Attempts[0].State != coord.Open {
+				t.Errorf("the ledger has it: %+v", v)
+			}
+			time.Sleep(time.Minute)
+			// A run of anything on this device settles it.
+			later := newHostOver(t, s, "a", h.book)
+			later.run(&work{}, func(j *dispatch.Job) { j.Occurrence, j.Run = "key:next", runID("key:next") })
+			if v := h.view(occurrence); v.State != r.State {
+				t.Errorf("the run ended %s, and the ledger says %s", r.State, v.State)
+			}
+		})
+	}
+}
+
+func TestSettlingThatFailsDoesNotStopTheNextRun(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *memory.Store) {
+		h := newHost(t, s, "a")
+		h.c.fail(failing(coord.ErrIndeterminate, "complete", "finish"), nil)
+		h.run(&work{})
+		time.Sleep(time.Minute)
+		h.c.fail(failing(coord.ErrIndeterminate, "finish"), nil)
+		r := h.run(&work{}, func(j *dispatch.Job) { j.Occurrence, j.Run = "key:next", runID("key:next") })
+		wantCode(t, r, 0, dispatch.Yes, coord.RunCommitted)
+	})
+}
+
+func TestACommitInTheJournalIsSettledBeforeItsVerdict(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *memory.Store) {
+		h, w := newHost(t, s, "a"), &work{}
+		h.c.fail(failing(coord.ErrIndeterminate, "complete", "finish"), nil)
+		h.run(w)
+		time.Sleep(time.Minute)
+		refused := h.run(w, func(j *dispatch.Job) { j.OnDoubt = dispatch.DoubtRetry })
+		if refused.Code != 125 || refused.Ran != dispatch.No {
+			t.Errorf("the ledger cannot take the fact, and the answer is %+v", refused)
+		}
+		h.c.fail(nil, nil)
+		wantCode(t, h.run(w, func(j *dispatch.Job) { j.OnDoubt = dispatch.DoubtRetry }), 0, dispatch.No, coord.RunCommitted)
+		if w.count() != 1 {
+			t.Errorf("begun %d times", w.count())
+		}
+	})
+}
+
+func TestAnOutcomeThatIsRecordedNowhereIsInDoubt(t *testing.T) {
+	for _, journal := range []bool{true, false} {
+		inBubble(t, func(t *testing.T, s *memory.Store) {
+			h := newHost(t, s, "a", func(c *dispatch.Config) {
+				if !journal {
+					c.Book = nil
+				}
+			})
+			h.book.fails = failing(errors.New("disk full"), "outcome")
+			h.c.fail(failing(coord.ErrIndeterminate, "complete", "finish"), nil)
+			wantCode(t, h.run(&work{}), 112, dispatch.Yes, coord.RunInDoubt)
+		})
+	}
+}
+
+func TestAFullLedgerIsNotAskedAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *memory.Store) {
+		h := newHost(t, s, "a")
+		h.c.fail(failing(coord.ErrFull, "complete", "finish"), nil)
+		began := time.Now()
+		r := h.run(&work{})
+		if r.Code != 114 || time.Since(began) > time.Second {
+			t.Errorf("after %s: %+v", time.Since(began), r)
+		}
+		h.c.fail(failing(coord.ErrFull, "start"), nil)
+		r = h.run(&work{}, func(j *dispatch.Job) { j.Occurrence, j.Run = "key:next", runID("key:next") })
+		wantCode(t, r, 125, dispatch.No, coord.RunFree)
+	})
+}
+
+func TestWithoutAJournalTheLedgerIsTheOnlyRecord(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *memory.Store) {
+		h, w := newHost(t, s, "pod", func(c *dispatch.Config) { c.Book = nil }), &work{}
+		wantCode(t, h.run(w), 0, dispatch.Yes, coord.RunCommitted)
+		wantCode(t, h.run(w), 0, dispatch.No, coord.RunCommitted)
+		if got, err := h.d.Settle(t.Context()); err != nil || got != (dispatch.Settling{}) {
+			t.Errorf("got %+v, %v", got, err)
+		}
+	})
+}
+
+func TestALedgerThatForgotAWitnessClosesTheGate(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *memory.Store) {
+		h, w := newHost(t, s, "a"), &work{}
+		h.run(&work{})
+		older := memory.New(memory.Config{})
+		back := newHostOver(t, older, "a", h.book)
+		r := back.run(w, func(j *dispatch.Job) { j.Occurrence, j.Run = "key:next", runID("key:next") })
+		wantCode(t, r, 113, dispatch.No, "")
+		if g, set, err := back.memory().Recovery(t.Context()); !set || err != nil || g.By != "a" || !strings.Contains(g.Reason, runID(occurrence)) {
+			t.Errorf("gate %+v %v %v", g, set, err)
+		}
+		wantCode(t, newHost(t, older, "b").run(w), 113, dispatch.No, coord.RunFree)
+		if w.count() != 0 {
+			t.Error("it ran")
+		}
+	})
+}
