@@ -1,0 +1,165 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/syncnode/syncnode/journal"
+	"github.com/syncnode/syncnode/oplog"
+)
+
+// batch is how many ops are taken into memory in one hold of the lock.
+const batch = 256
+
+// catchUp reads what the journal knows and memory does not, and takes it in. It is the only way by which ops of
+// others reach memory. The caller may be inside Journal.Update.
+func (s *Session) catchUp(ctx context.Context) error {
+	select {
+	case s.reading <- struct{}{}:
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", journal.ErrBusy, context.Cause(ctx))
+	}
+	defer func() { <-s.reading }()
+	if err := s.readOwn(); err != nil {
+		return fmt.Errorf("read the own chain: %w", err)
+	}
+	if err := s.readPeers(); err != nil {
+		return fmt.Errorf("read the chains of others: %w", err)
+	}
+	return nil
+}
+
+func (s *Session) readOwn() error {
+	head, ok := s.cfg.Journal.Head()
+	next := s.nextOwn()
+	if !ok || head.Seq < next {
+		return nil
+	}
+	ops := make([]oplog.Op, 0, min(batch, head.Seq-next+1))
+	for op, err := range s.cfg.Journal.Own(next) {
+		if err != nil {
+			return err
+		}
+		if ops = append(ops, op); len(ops) == batch {
+			s.takeOwn(ops)
+			ops = ops[:0]
+		}
+	}
+	s.takeOwn(ops)
+	return nil
+}
+
+func (s *Session) readPeers() error {
+	end := s.cfg.Journal.End(journal.Peers)
+	if end == s.peersAt {
+		return nil
+	}
+	var entries []journal.Entry
+	for e, err := range s.cfg.Journal.Peers(s.peersAt) {
+		if err != nil {
+			return err
+		}
+		if entries = append(entries, e); len(entries) == batch {
+			s.takePeers(entries)
+			entries = entries[:0]
+		}
+	}
+	s.takePeers(entries)
+	if beyond(end, s.peersAt) {
+		s.peersAt = end // the blank line after the last record
+	}
+	return nil
+}
+
+func beyond(a, b journal.Cursor) bool {
+	return a.Segment > b.Segment || a.Segment == b.Segment && a.Offset > b.Offset
+}
+
+func (s *Session) nextOwn() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ownNext
+}
+
+// takeOwn takes journaled own ops in, those that are next. It reports whether memory holds the last of them now.
+func (s *Session) takeOwn(ops []oplog.Op) bool {
+	now := s.cfg.Now().UnixMilli()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, op := range ops {
+		if op.Seq == s.ownNext {
+			s.ownNext++
+			s.takeLocked(op, now)
+		}
+	}
+	return len(ops) == 0 || ops[len(ops)-1].Seq < s.ownNext
+}
+
+// takePeers takes journaled ops of others in and moves the cursor past them. They were verified before they were
+// written; one that does not verify now stops its own chain.
+func (s *Session) takePeers(entries []journal.Entry) {
+	now := s.cfg.Now().UnixMilli()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range entries {
+		s.peersAt = e.Next
+		verdict, err := s.chainLocked(e.Op.Device).Admit(e.Op, now)
+		if _, below := errors.AsType[*oplog.BelowError](err); below || verdict.Duplicate {
+			continue
+		}
+		if err != nil {
+			s.quarantineLocked(source{device: e.Op.Device}, e.Op.Seq, err, s.cfg.Now())
+			continue
+		}
+		s.takeLocked(e.Op, now)
+	}
+}
+
+// chainLocked is the verified chain of another device.
+func (s *Session) chainLocked(device string) *oplog.Chain {
+	c := s.chains[device]
+	if c == nil {
+		c = oplog.NewChain(device)
+		s.chains[device] = c
+	}
+	return c
+}
+
+// takeLocked holds a journaled op that continues its chain, and folds it unless it has to wait.
+func (s *Session) takeLocked(op oplog.Op, nowMS int64) {
+	s.held[op.Device] = oplog.Pos{Seq: op.Seq, ID: op.ID}
+	if len(s.parked[op.Device]) > 0 || oplog.Future(op, nowMS) != nil {
+		s.parked[op.Device] = append(s.parked[op.Device], op)
+		s.state.NoteParked(op)
+		return
+	}
+	s.foldLocked(op)
+}
+
+func (s *Session) foldLocked(op oplog.Op) {
+	s.state.Apply(op)
+	s.cfg.Journal.Observe(op.HLC) // durable and not parked
+}
+
+// unpark folds the ops whose time has come, and says how many.
+func (s *Session) unpark() int {
+	now := s.cfg.Now().UnixMilli()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	folded := 0
+	for device, ops := range s.parked {
+		n := 0
+		for n < len(ops) && oplog.Future(ops[n], now) == nil {
+			s.foldLocked(ops[n])
+			n++
+		}
+		folded += n
+		if n == len(ops) {
+			delete(s.parked, device)
+		} else {
+			s.parked[device] = ops[n:]
+		}
+	}
+	return folded
+}

@@ -1,0 +1,244 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/syncnode/syncnode/oplog"
+	"github.com/syncnode/syncnode/relay"
+)
+
+// A Report says what one pump did.
+type Report struct {
+	Instance   string // of the relay
+	Generation uint64
+	Pushed     relay.Pushed
+	Pulled     int  // ops journaled
+	Refused    int  // ops that did not verify, and those behind them in the same page
+	Unparked   int  // ops folded because their time had come
+	Acked      bool // an ack was sent; none is if it would say nothing new
+	// More means that the relay has more, though it did not give it now: pump again soon.
+	More bool
+	// Behind names devices of which this journal holds more than the relay: it lost something, which those
+	// devices offer again when they pump.
+	Behind []string
+}
+
+// idlePages is how many pages without anything new a pump takes before it leaves the rest for the next.
+const idlePages = 3
+
+// Pump exchanges ops with a relay, in this order:
+//
+//  1. take in what the journal holds, so that all that follows is on stable storage;
+//  2. say hello, and compare the heads of the own chain;
+//  3. push what the relay lacks of the own chain;
+//  4. pull page by page: verify, journal, sync, fold;
+//  5. ack what is folded, if the relay does not know it.
+//
+// The report tells what was done also when there is an error. A push that the relay refused, because it is full or
+// because the id is frozen, does not keep the pump from pulling; its error is returned at the end.
+func (s *Session) Pump(ctx context.Context, r relay.Relay) (Report, error) {
+	select {
+	case s.pumping <- struct{}{}:
+	case <-ctx.Done():
+		return Report{}, fmt.Errorf("pump: %w", context.Cause(ctx))
+	}
+	defer func() { <-s.pumping }()
+	p := &pump{Session: s, relay: r}
+	err := p.run(ctx)
+	if err != nil {
+		err = fmt.Errorf("pump: %w", err)
+	}
+	return p.report, err
+}
+
+// A pump is one exchange.
+type pump struct {
+	*Session
+	relay  relay.Relay
+	info   relay.Info
+	report Report
+}
+
+func (p *pump) run(ctx context.Context) error {
+	if err := p.cfg.Journal.Refresh(ctx); err != nil {
+		return err
+	}
+	if err := p.catchUp(ctx); err != nil {
+		return err
+	}
+	p.report.Unparked = p.unpark()
+	if err := p.hello(ctx); err != nil {
+		return err
+	}
+	refused := p.offer(ctx)
+	if refused != nil && (unreached(refused) || ctx.Err() != nil) {
+		return refused
+	}
+	if p.cfg.Role == relay.Writer {
+		return refused
+	}
+	if err := p.pull(ctx); err != nil {
+		return errors.Join(err, refused)
+	}
+	return errors.Join(p.ack(ctx), refused)
+}
+
+// unreached reports whether a call got no answer, so that further calls are not worth trying.
+func unreached(err error) bool {
+	return errors.Is(err, relay.ErrNotSent) || errors.Is(err, relay.ErrIndeterminate) && !errors.Is(err, relay.ErrFull)
+}
+
+func (p *pump) hello(ctx context.Context) error {
+	info, err := p.relay.Hello(ctx, p.cfg.Device)
+	if err != nil {
+		return err
+	}
+	p.info = info
+	p.report.Instance, p.report.Generation = info.Instance, info.Generation
+	p.report.Behind = p.behind()
+	if len(p.report.Behind) > 0 {
+		p.log.Warn("the relay lost ops", "relay", info.Instance, "generation", info.Generation, "of", p.report.Behind)
+	}
+	if info.Role == p.cfg.Role {
+		return nil
+	}
+	return p.relay.Register(ctx, p.cfg.Device, p.cfg.Role)
+}
+
+// behind names the other devices of which the relay holds less than this device has acked to it.
+func (p *pump) behind() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	acked := p.acked[p.info.Instance]
+	if acked == nil {
+		acked = oplog.Frontier{}
+		p.acked[p.info.Instance] = acked
+	}
+	relay.Join(acked, p.info.Acked)
+	var names []string
+	for device, at := range acked {
+		if device != p.cfg.Device && !p.info.Heads.Covers(device, at.Seq) {
+			names = append(names, device)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// offer compares the own heads and pushes what the relay lacks.
+func (p *pump) offer(ctx context.Context) error {
+	for range 3 { // another process of this device may push at the same time
+		from, err := p.compare(ctx)
+		if err != nil {
+			return err
+		}
+		err = p.push(ctx, from)
+		if !errors.Is(err, relay.ErrGap) && !errors.Is(err, relay.ErrFork) {
+			return err
+		}
+		again, helloErr := p.relay.Hello(ctx, p.cfg.Device)
+		if helloErr != nil {
+			return helloErr
+		}
+		if again.Known == p.info.Known && again.Head == p.info.Head {
+			return err
+		}
+		p.info = again
+	}
+	return fmt.Errorf("push: %w: the relay's head keeps moving", relay.ErrNotSent)
+}
+
+// push offers the own chain from a seq on, in calls as large as may be. All of it is on stable storage: the journal
+// shows nothing else.
+func (p *pump) push(ctx context.Context, from uint64) error {
+	head, ok := p.cfg.Journal.Head()
+	if !ok || head.Seq < from {
+		return nil
+	}
+	var ops []oplog.Op
+	size := 0
+	flush := func() error {
+		if len(ops) == 0 {
+			return nil
+		}
+		done, err := p.relay.Push(ctx, p.cfg.Device, ops)
+		p.report.Pushed.Accepted += done.Accepted
+		p.report.Pushed.Duplicate += done.Duplicate
+		ops, size = ops[:0:0], 0
+		return err
+	}
+	for op, err := range p.cfg.Journal.Own(from) {
+		if err != nil {
+			return fmt.Errorf("read the own chain: %w", err)
+		}
+		if n := relay.LineLen(op); len(ops) == relay.MaxOps || size+n > relay.MaxBytes {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+		ops, size = append(ops, op), size+relay.LineLen(op)
+	}
+	return flush()
+}
+
+// pull takes pages while there are any.
+func (p *pump) pull(ctx context.Context) error {
+	if !p.news() {
+		return nil
+	}
+	for idle := 0; ; {
+		want := relay.Want{Held: p.HeldFrontier(), Skip: p.skip(p.info.Instance)}
+		page, err := p.relay.Pull(ctx, p.cfg.Device, want)
+		if err != nil {
+			return err
+		}
+		took, err := p.admit(ctx, page)
+		if err != nil {
+			return err
+		}
+		if idle++; took > 0 {
+			idle = 0
+		}
+		if !page.More || idle == idlePages {
+			p.report.More = page.More
+			return nil
+		}
+	}
+}
+
+// news reports whether the relay holds anything that the journal lacks and that is wanted now.
+func (p *pump) news() bool {
+	skip := p.skip(p.info.Instance)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for device, at := range p.info.Heads {
+		if !slices.Contains(skip, device) && !p.held.Covers(device, at.Seq) {
+			return true
+		}
+	}
+	return false
+}
+
+// ack tells the relay what is folded, if that is more than it knows. All that is folded is on stable storage.
+func (p *pump) ack(ctx context.Context) error {
+	folded := p.FoldedFrontier()
+	p.mu.Lock()
+	if p.frozen != nil {
+		delete(folded, p.cfg.Device) // what the relay holds there is not what is folded here
+	}
+	p.mu.Unlock()
+	if !relay.Join(p.info.Acked.Clone(), folded) {
+		return nil
+	}
+	if err := p.relay.Ack(ctx, p.cfg.Device, folded); err != nil {
+		return err
+	}
+	p.report.Acked = true
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	relay.Join(p.acked[p.info.Instance], folded)
+	return nil
+}

@@ -1,0 +1,190 @@
+// Package session is one device's part of the shared record: its journal, the state folded from it, and the
+// exchange with a relay.
+//
+// # Guarantees
+//
+// Memory equals journal: an op reaches the folded state only once it is on stable storage, and what Append
+// returned is in both. A sequence number is never given twice. What other processes append to the same directory
+// is picked up by the next call that looks.
+//
+// A pump takes its steps in one order, each of which may be repeated after a crash: what is own is on stable
+// storage before it is pushed, what was pulled is verified before it is journaled and on stable storage before it
+// is folded, and only what is folded is acked. A chain that does not verify is quarantined with its reason, from
+// the op on that is bad; every other chain goes on. Ops stamped more than five minutes ahead of Now are journaled
+// and wait: they are folded and acked when their time has come, but a commit among them is known at once.
+//
+// Before it pushes, a pump compares its own head with the relay's. A relay that is behind is offered again what
+// it lacks. A relay that holds own ops which the journal does not have freezes the id: nothing is pushed any more,
+// nothing is lost, and every pump says so.
+//
+// With k new ops over any number held a pump costs O(k), an idle one O(devices), a look at CommittedRun O(1).
+//
+// Not promised: that CommittedRun knows what other devices did since the last pump. It can veto and never permit;
+// only the ledger lets an effect begin.
+//
+// # Failure
+//
+// An error of Append or RecordIntent that matches journal.ErrNotWritten or journal.ErrBusy left nothing behind,
+// and the session goes on. After journal.ErrPoisoned the journal and the session have to be opened again. An error
+// of Pump is that of one of its steps; the pump may be repeated, and what was done before stands. [*FrozenError]
+// needs a new identity for this device.
+//
+// # Concurrency
+//
+// A Session may be used by several goroutines. One pump runs at a time. No lock is held while a relay is asked, so
+// a slow relay never delays an append.
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/syncnode/syncnode/fold"
+	"github.com/syncnode/syncnode/journal"
+	"github.com/syncnode/syncnode/oplog"
+	"github.com/syncnode/syncnode/relay"
+)
+
+// A Holder tells who holds an agent's lease. The wiring adapts a coordinator to it.
+type Holder interface {
+	// Current is the device and epoch of the lease, from a linearizable read; false if nobody holds it.
+	Current(ctx context.Context, agent string) (device string, epoch uint64, held bool, err error)
+}
+
+// A Config describes a session. Device and Journal are required.
+type Config struct {
+	Device  string
+	Journal *journal.Journal // of that device; stays the caller's
+	// Coordinator is asked by RecordIntentIfCurrent; nil makes that fail.
+	Coordinator Holder
+	// Role is what the session registers as: relay.Replica unless it is relay.Writer, which never pulls.
+	Role relay.Role
+	// Now decides which ops wait for their time; nil is time.Now.
+	Now    func() time.Time
+	Logger *slog.Logger // nil discards
+}
+
+// A Session is open on the journal of one device. Make it with Open; there is nothing to close.
+type Session struct {
+	cfg Config
+	log *slog.Logger
+
+	pumping chan struct{} // one token: the pump that runs
+	reading chan struct{} // one token: who moves the cursors below forward, reading the journal
+
+	peersAt journal.Cursor // guarded by reading: everything before is in memory
+
+	mu          sync.Mutex // guards the fields below; never held across I/O
+	state       *fold.State
+	held        oplog.Frontier          // journaled and verified
+	ownNext     uint64                  // everything of the own chain before is in memory
+	chains      map[string]*oplog.Chain // of the others: verified and journaled
+	parked      map[string][]oplog.Op   // in order; not folded because of their stamp, or of one before them
+	quarantined map[source]*Quarantine
+	acked       map[string]oplog.Frontier // by relay instance: what this process knows to be acked there
+	frozen      *FrozenError
+}
+
+// A source is a chain as one relay gives it.
+type source struct{ instance, device string }
+
+// Open reads the journal of cfg.Device and folds it. It fails with a mistake in cfg or an error of package journal.
+func Open(ctx context.Context, cfg Config) (*Session, error) {
+	if err := check(&cfg); err != nil {
+		return nil, fmt.Errorf("open session: %w", err)
+	}
+	s := &Session{
+		cfg:         cfg,
+		log:         cfg.Logger.With("device", cfg.Device),
+		pumping:     make(chan struct{}, 1),
+		reading:     make(chan struct{}, 1),
+		state:       fold.New(),
+		held:        oplog.Frontier{},
+		chains:      map[string]*oplog.Chain{},
+		parked:      map[string][]oplog.Op{},
+		quarantined: map[source]*Quarantine{},
+		acked:       map[string]oplog.Frontier{},
+	}
+	if err := s.Refresh(ctx); err != nil {
+		return nil, fmt.Errorf("open session: %w", err)
+	}
+	return s, nil
+}
+
+func check(cfg *Config) error {
+	var errs []error
+	switch {
+	case cfg.Journal == nil:
+		errs = append(errs, errors.New("no journal"))
+	case cfg.Journal.Device() != cfg.Device:
+		errs = append(errs, fmt.Errorf("the journal is that of device %q, not %q", cfg.Journal.Device(), cfg.Device))
+	}
+	if cfg.Role == "" {
+		cfg.Role = relay.Replica
+	}
+	if err := relay.CheckRole(cfg.Role); err != nil {
+		errs = append(errs, err)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return errors.Join(errs...)
+}
+
+// Device is whose session it is.
+func (s *Session) Device() string { return s.cfg.Device }
+
+// Refresh takes in what other processes appended to the journal, and folds what waited for its time.
+func (s *Session) Refresh(ctx context.Context) error {
+	if err := s.cfg.Journal.Refresh(ctx); err != nil {
+		return err
+	}
+	if err := s.catchUp(ctx); err != nil {
+		return err
+	}
+	s.unpark()
+	return nil
+}
+
+// Digest identifies the folded state: equal folded frontiers give equal digests on every device.
+func (s *Session) Digest() fold.Digest {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state.Digest()
+}
+
+// HeldFrontier is what is journaled, ops that wait for their time included.
+func (s *Session) HeldFrontier() oplog.Frontier {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.held.Clone()
+}
+
+// FoldedFrontier is what the state is the fold of, and what is acked.
+func (s *Session) FoldedFrontier() oplog.Frontier {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state.Frontier()
+}
+
+// CommittedRun reports whether any op here says that the run committed, also one that waits for its time.
+func (s *Session) CommittedRun(agent, run string) (fold.IntentRecord, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state.CommittedRun(agent, run)
+}
+
+// View calls read with the folded state. No op is folded meanwhile, so read must be short; it must not keep the
+// state or call the session.
+func (s *Session) View(read func(*fold.State)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	read(s.state)
+}

@@ -1,0 +1,141 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/syncnode/syncnode/oplog"
+	"github.com/syncnode/syncnode/relay"
+)
+
+// retryAfter is how long a chain that did not verify is left alone, unless another relay gives it.
+const retryAfter = 10 * time.Minute
+
+// ErrFrozen means that the device's id must not be used for pushing any more. See FrozenError.
+var ErrFrozen = errors.New("session: the device's id is frozen")
+
+// A FrozenError says that the relay holds own ops which this journal does not have, so this journal is not the
+// only one that wrote under the id. It matches ErrFrozen. The device needs a new identity; its ops are all kept.
+type FrozenError struct {
+	Device string
+	// Fork: the journal and the relay went different ways. Otherwise the journal is an older copy of what the
+	// relay holds.
+	Fork       bool
+	Own, Relay oplog.Pos // the heads of both; Own.ID is empty if the journal holds no own op
+}
+
+func (e *FrozenError) Error() string {
+	if e.Fork {
+		return fmt.Sprintf("device %s: the relay holds another chain under this id (its head is seq %d, ours seq %d): two copies of the device have written; nothing more is pushed, and no op is lost: give this copy a new device id",
+			e.Device, e.Relay.Seq, e.Own.Seq)
+	}
+	if e.Own.ID == "" {
+		return fmt.Sprintf("device %s: the relay holds ops of this id up to seq %d and the journal is empty: it was lost or belongs to a reinstalled device; nothing is pushed: give this copy a new device id",
+			e.Device, e.Relay.Seq)
+	}
+	return fmt.Sprintf("device %s: the journal ends at seq %d and the relay holds seq %d: it was restored from an older copy; nothing more is pushed, and no op is lost: give this copy a new device id",
+		e.Device, e.Own.Seq, e.Relay.Seq)
+}
+
+// Is reports whether target is ErrFrozen.
+func (e *FrozenError) Is(target error) bool { return target == ErrFrozen }
+
+// A Quarantine says why a chain is not taken further.
+type Quarantine struct {
+	Device string
+	// Instance is the relay that gave the bad op; empty if it stood in the own journal.
+	Instance string
+	Seq      uint64 // of the op that was refused
+	Reason   error  // an error of package oplog, or one that matches relay.ErrCorrupt
+	// Permanent means that no release will take this op. Otherwise it may come right by itself: ops were missing,
+	// the relay could not read them, or a newer release wrote them.
+	Permanent bool
+	Since     time.Time // when it was seen first
+	retry     time.Time
+}
+
+// A ParkedChain says what of a chain waits for its time.
+type ParkedChain struct {
+	Device string
+	From   uint64 // the first op that waits
+	Ops    int
+	Until  time.Time // when the first may be folded
+}
+
+// A Status is what a person wants to know of a session.
+type Status struct {
+	Device       string
+	Held, Folded oplog.Frontier
+	Quarantined  []Quarantine  // by device and relay
+	Parked       []ParkedChain // by device
+	Frozen       *FrozenError  // nil if not
+}
+
+// Status tells how each chain stands.
+func (s *Session) Status() Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := Status{Device: s.cfg.Device, Held: s.held.Clone(), Folded: s.state.Frontier(), Frozen: s.frozen}
+	for _, q := range s.quarantined {
+		st.Quarantined = append(st.Quarantined, *q)
+	}
+	slices.SortFunc(st.Quarantined, func(a, b Quarantine) int {
+		return compareText(a.Device, b.Device, a.Instance, b.Instance)
+	})
+	for _, device := range slices.Sorted(maps.Keys(s.parked)) {
+		ops := s.parked[device]
+		st.Parked = append(st.Parked, ParkedChain{
+			Device: device, From: ops[0].Seq, Ops: len(ops), Until: time.UnixMilli(ops[0].HLC.WallMS - oplog.MaxAhead),
+		})
+	}
+	return st
+}
+
+func compareText(pairs ...string) int {
+	for i := 0; i < len(pairs); i += 2 {
+		switch {
+		case pairs[i] < pairs[i+1]:
+			return -1
+		case pairs[i] > pairs[i+1]:
+			return 1
+		}
+	}
+	return 0
+}
+
+// quarantineLocked notes that a chain is not taken further. What may come right by itself is asked for again by the
+// next pump, the rest after a while.
+func (s *Session) quarantineLocked(from source, seq uint64, reason error, now time.Time) {
+	q := s.quarantined[from]
+	if q == nil || q.Seq != seq || q.Permanent != permanent(reason) {
+		q = &Quarantine{Device: from.device, Instance: from.instance, Seq: seq, Since: now, Permanent: permanent(reason)}
+		s.quarantined[from] = q
+		s.log.Warn("a chain is quarantined", "of", from.device, "seq", seq, "permanent", q.Permanent, "cause", reason)
+	}
+	q.Reason, q.retry = reason, now
+	if !errors.Is(reason, oplog.ErrGap) && !errors.Is(reason, relay.ErrCorrupt) {
+		q.retry = now.Add(retryAfter)
+	}
+}
+
+// permanent reports whether no later release and no better relay can make this op good.
+func permanent(reason error) bool {
+	return !errors.Is(reason, oplog.ErrGap) && !errors.Is(reason, relay.ErrCorrupt) && !errors.Is(reason, oplog.ErrSurface)
+}
+
+// skip names the chains that are not to be asked of a relay now: the own one, and those that did not verify.
+func (s *Session) skip(instance string) []string {
+	now := s.cfg.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	names := []string{s.cfg.Device}
+	for from, q := range s.quarantined {
+		if from.instance == instance && now.Before(q.retry) {
+			names = append(names, from.device)
+		}
+	}
+	return names
+}
