@@ -1,0 +1,31 @@
+package etcd
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/syncnode/syncnode/coord"
+	"github.com/syncnode/syncnode/coord/coordtest"
+)
+
+func TestConformance(t *testing.T) {
+	client := three(t).Client(t)
+	coordtest.Run(t, func(*testing.T) coordtest.Backend {
+		ns := namespace()
+		var proved sync.Map
+		return coordtest.Backend{
+			Process: func(t testing.TB, device string) coord.Coordinator {
+				return process(t, client, ns, func(cfg *Config) {
+					cfg.Process.Host = device
+					cfg.Dead = func(_ string, p coord.Process) bool {
+						_, dead := proved.Load(p.PID)
+						return dead
+					}
+				})
+			},
+			Crash:  func(_ testing.TB, c coord.Coordinator) { crash(c.(*Coordinator)) },
+			Expire: func(t testing.TB, c coord.Coordinator) { expire(t, client, c.(*Coordinator)) },
+			Prove:  func(_ testing.TB, c coord.Coordinator) { proved.Store(c.(*Coordinator).process.PID, true) },
+		}
+	})
+}

@@ -1,0 +1,171 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/syncnode/syncnode/coord"
+	"github.com/syncnode/syncnode/coord/internal/rules"
+)
+
+const defaultPage = 100 // entries on a page when the filter does not say
+
+// List implements coord.Ledger. Each page is read at one revision.
+func (c *Coordinator) List(ctx context.Context, filter coord.Filter) (coord.Page, error) {
+	if err := filter.Check(); err != nil {
+		return coord.Page{}, err
+	}
+	limit := filter.Limit
+	if limit == 0 {
+		limit = defaultPage
+	}
+	agent, run, _ := strings.Cut(filter.After, "/")
+	var page coord.Page
+	if filter.Agent != "" {
+		if filter.Agent > agent {
+			agent, run = filter.Agent, ""
+		}
+		if agent > filter.Agent {
+			return page, nil
+		}
+		_, err := c.listAgent(ctx, filter, agent, run, limit, &page)
+		return page, err
+	}
+	for {
+		if agent != "" {
+			full, err := c.listAgent(ctx, filter, agent, run, limit, &page)
+			if err != nil || full {
+				return page, err
+			}
+		}
+		var err error
+		if agent, err = c.nextAgent(ctx, agent); err != nil || agent == "" {
+			return page, err
+		}
+		run = ""
+	}
+}
+
+// listAgent adds the runs of one agent behind a run to the page, and says whether the page became full.
+func (c *Coordinator) listAgent(ctx context.Context, filter coord.Filter, agent, after string, limit int, page *coord.Page) (full bool, err error) {
+	from, end := c.keys.runsOf(agent), clientv3.GetPrefixRangeEnd(c.keys.runsOf(agent))
+	if after != "" {
+		from += after + "\x00"
+	}
+	for from != "" {
+		views, next, err := c.scan(ctx, from, end)
+		if errors.Is(err, rpctypes.ErrCompacted) {
+			continue // what was read is too old to be judged: read it again
+		}
+		if err != nil {
+			return false, err
+		}
+		for _, v := range views {
+			if v.Entry.Packed || !rules.Matches(filter, v) {
+				continue
+			}
+			if len(page.Views) == limit {
+				last := page.Views[limit-1].Entry
+				page.Next = last.Agent + "/" + last.Run
+				return true, nil
+			}
+			page.Views = append(page.Views, v)
+		}
+		from = next
+	}
+	return false, nil
+}
+
+// nextAgent is the first agent behind another, in the order of ids, that has runs; empty if there is none. Keys are
+// ordered otherwise: an id that is continued by a dot or a dash comes before the id itself, since a slash is greater
+// than both.
+func (c *Coordinator) nextAgent(ctx context.Context, last string) (string, error) {
+	from, end := c.keys.runs(), clientv3.GetPrefixRangeEnd(c.keys.runs())
+	if last != "" {
+		from += last + "-" // nothing that continues last is before this
+	}
+	for {
+		agent, err := c.firstAgent(ctx, from, end)
+		if err != nil || agent == "" {
+			return "", err
+		}
+		if agent <= last {
+			from = clientv3.GetPrefixRangeEnd(c.keys.runsOf(agent))
+			continue
+		}
+		for i, char := range agent { // those that the agent continues come first
+			if shorter := agent[:i]; (char == '-' || char == '.') && shorter > last {
+				own := c.keys.runsOf(shorter)
+				if found, err := c.firstAgent(ctx, own, clientv3.GetPrefixRangeEnd(own)); err != nil || found != "" {
+					return found, err
+				}
+			}
+		}
+		return agent, nil
+	}
+}
+
+// firstAgent is the agent of the first run's key in a range; empty if there is none.
+func (c *Coordinator) firstAgent(ctx context.Context, from, end string) (string, error) {
+	_, keys, _, err := c.prefix(ctx, "list runs", from, end, clientv3.WithLimit(1), clientv3.WithKeysOnly())
+	if err != nil || len(keys) == 0 {
+		return "", err
+	}
+	agent, _, ok := c.keys.parseRun(keys[0])
+	if !ok {
+		return "", fmt.Errorf("list runs: %w: %w: key %s", coord.ErrNotSent, errFormat, keys[0])
+	}
+	return agent, nil
+}
+
+// scan reads some entries from a key on, and what has to be known to judge them, at one revision. next is where the
+// rest begins; empty if there is none.
+func (c *Coordinator) scan(ctx context.Context, from, end string) (views []coord.View, next string, err error) {
+	st, keys, next, err := c.prefix(ctx, "list runs", from, end)
+	if err != nil || len(keys) == 0 {
+		return nil, "", err
+	}
+	var more []string
+	for _, key := range keys {
+		agent, run, ok := c.keys.parseRun(key)
+		if !ok {
+			continue
+		}
+		more = append(more, c.keys.epoch(agent), c.keys.holder(agent), c.keys.paused(agent), c.keys.recovery(), c.keys.meta())
+		entry, _, err := get[runValue](st, key)
+		if err != nil {
+			return nil, "", fmt.Errorf("list run %s: %w: %w", run, coord.ErrNotSent, err)
+		}
+		for _, a := range entry.Attempts {
+			if a.State == coord.Open {
+				more = append(more, c.keys.live(a.Device, a.Liveness))
+			}
+		}
+	}
+	if err := c.readAt(ctx, "list runs", st, more); err != nil {
+		return nil, "", err
+	}
+	if err := c.readHolders(ctx, "list runs", st); err != nil {
+		return nil, "", err
+	}
+	if err := c.checkMeta(st); err != nil {
+		return nil, "", err
+	}
+	for _, key := range keys {
+		agent, run, ok := c.keys.parseRun(key)
+		if !ok {
+			continue
+		}
+		f, err := c.facts(st, agent, run)
+		if err != nil {
+			return nil, "", err
+		}
+		views = append(views, f.View())
+	}
+	return views, next, nil
+}

@@ -1,0 +1,181 @@
+package etcd
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/syncnode/syncnode/coord"
+)
+
+// valueVersion is the version of every value that this release writes, and the only one it reads.
+const valueVersion = 1
+
+// errFormat means that a key holds what this release cannot have written. Nothing is done on top of it.
+var errFormat = errors.New("coord/etcd: unreadable value")
+
+// The values, one type per kind of key. Each begins with its version.
+type (
+	metaValue struct {
+		V          int    `json:"v"`
+		Format     int    `json:"format"`
+		Generation string `json:"generation"`
+	}
+	epochValue struct {
+		V     int         `json:"v"`
+		Epoch coord.Epoch `json:"epoch"`
+		Jump  coord.Epoch `json:"jump,omitempty"` // by how much a floor moved the last grant
+		Nonce string      `json:"nonce"`          // of the grant that wrote it
+	}
+	holderValue struct {
+		V        int           `json:"v"`
+		Epoch    coord.Epoch   `json:"epoch"`
+		Device   string        `json:"device"`
+		Liveness string        `json:"liveness,omitempty"` // empty: can be stolen at once
+		Nonce    string        `json:"nonce"`
+		TTL      int64         `json:"ttl_ms"`
+		Since    time.Time     `json:"since"`
+		Jump     coord.Epoch   `json:"jump,omitempty"`
+		Note     string        `json:"note,omitempty"`
+		By       string        `json:"by,omitempty"`
+		Reason   string        `json:"reason,omitempty"`
+		Process  coord.Process `json:"process,omitzero"`
+	}
+	liveValue struct {
+		V       int           `json:"v"`
+		Process coord.Process `json:"process,omitzero"`
+	}
+	runValue struct {
+		V          int             `json:"v"`
+		Occurrence string          `json:"occurrence,omitempty"`
+		Input      string          `json:"input,omitempty"`
+		Attempts   []coord.Attempt `json:"attempts"`
+	}
+	bucketValue struct {
+		V     int      `json:"v"`
+		Runs  []string `json:"runs,omitempty"`  // sorted ids of committed runs
+		Split bool     `json:"split,omitempty"` // the ids are in the buckets whose names are one longer
+	}
+	gateValue struct {
+		V int `json:"v"`
+		coord.Gate
+	}
+)
+
+func (v metaValue) version() int   { return v.V }
+func (v epochValue) version() int  { return v.V }
+func (v holderValue) version() int { return v.V }
+func (v liveValue) version() int   { return v.V }
+func (v runValue) version() int    { return v.V }
+func (v bucketValue) version() int { return v.V }
+func (v gateValue) version() int   { return v.V }
+
+func (v metaValue) check() error {
+	if v.Format != valueVersion {
+		return fmt.Errorf("format %d, this release reads %d", v.Format, valueVersion)
+	}
+	if !hexNonce(v.Generation) {
+		return fmt.Errorf("generation %.40q", v.Generation)
+	}
+	return nil
+}
+
+func (v epochValue) check() error {
+	if v.Epoch > coord.MaxEpoch {
+		return fmt.Errorf("epoch %d", v.Epoch)
+	}
+	return nil
+}
+
+func (v holderValue) check() error {
+	switch {
+	case v.Epoch == 0 || v.Epoch > coord.MaxEpoch:
+		return fmt.Errorf("epoch %d", v.Epoch)
+	case v.Device == "" || v.Nonce == "":
+		return errors.New("no device or nonce")
+	case v.TTL < 0 || v.TTL > int64(24*time.Hour/time.Millisecond):
+		return fmt.Errorf("ttl %d ms", v.TTL)
+	}
+	return nil
+}
+
+func (v liveValue) check() error { return nil }
+
+func (v runValue) check() error {
+	for _, a := range v.Attempts {
+		switch a.State {
+		case coord.Open, coord.Void, coord.Failed, coord.Committed:
+		default:
+			return fmt.Errorf("attempt in state %.20q", a.State)
+		}
+		if a.ID == "" || a.Epoch > coord.MaxEpoch {
+			return errors.New("attempt without id, or epoch out of range")
+		}
+	}
+	return nil
+}
+
+func (v bucketValue) check() error {
+	if v.Split && len(v.Runs) > 0 {
+		return errors.New("bucket is split and holds runs")
+	}
+	return nil
+}
+
+func (v gateValue) check() error { return nil }
+
+// A value is what a key holds.
+type value interface {
+	version() int
+	check() error
+}
+
+// encode spells a value. Values are built from checked parts, so that failing is a mistake of ours.
+func encode(v value) string {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Sprintf("coord/etcd: encode %T: %v", v, err))
+	}
+	return string(raw)
+}
+
+// decode reads a value strictly: another version, an unknown field, a wrong type, trailing bytes or a
+// number out of range match errFormat.
+func decode[V value](key string, raw []byte) (V, error) {
+	var v V
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	err := d.Decode(&v)
+	if err == nil {
+		if _, more := d.Token(); more != io.EOF {
+			err = errors.New("bytes after the value")
+		}
+	}
+	switch {
+	case err != nil:
+	case v.version() != valueVersion:
+		err = fmt.Errorf("version %d, this release reads %d", v.version(), valueVersion)
+	default:
+		err = v.check()
+	}
+	if err != nil {
+		var none V
+		return none, fmt.Errorf("%w: key %s: %w", errFormat, key, err)
+	}
+	return v, nil
+}
+
+func hexNonce(s string) bool {
+	if len(s) != 32 {
+		return false
+	}
+	for i := range len(s) {
+		if c := s[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
+}
