@@ -1,0 +1,357 @@
+package journal
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/syncnode/syncnode/oplog"
+)
+
+// follow moves t to the end of its series. What it finds new it syncs before it counts, since the process that wrote
+// it may have died before its own sync.
+func (j *Journal) follow(t tail) (tail, error) {
+	s := t.at.series
+	fresh := false
+	if !t.exists {
+		numbers, err := segments(j.cfg.FS, j.cfg.Dir, s)
+		if err != nil || len(numbers) == 0 {
+			return t, err
+		}
+		if t, err = j.enter(t, numbers[len(numbers)-1]); err != nil {
+			return t, err
+		}
+		fresh = true
+	}
+	for {
+		if err := j.followFile(&t, fresh); err != nil {
+			return t, err
+		}
+		next := nextSegment(t)
+		if next == t.seg { // an own segment without a record: nothing can come after it
+			return t, nil
+		}
+		more, err := j.cfg.FS.Exists(j.path(s, next))
+		if err != nil || !more {
+			return t, err
+		}
+		if t, err = j.enter(t, next); err != nil {
+			return t, err
+		}
+		fresh = true
+	}
+}
+
+// nextSegment is the number of the segment that follows the end of t.
+func nextSegment(t tail) uint64 {
+	if t.at.series == Own {
+		return t.at.next()
+	}
+	if !t.exists {
+		return 0
+	}
+	return t.seg + 1
+}
+
+// enter moves t to the start of a segment, which has to continue what t knows.
+func (j *Journal) enter(t tail, number uint64) (tail, error) {
+	s := t.at.series
+	f, err := j.openSegment(s, number)
+	if err != nil {
+		return t, err
+	}
+	defer f.Close()
+	name := segmentName(s, number)
+	h, size, err := readHeader(f, name, s, number, j.cfg.Device)
+	if err != nil {
+		return t, err
+	}
+	head, has := h.head()
+	if t.exists && (has != t.at.has || head.ID != t.at.head.ID || head.HLC != t.at.head.HLC) {
+		return t, &CorruptError{File: name, Seq: t.at.next(), Err: fmt.Errorf("segment continues %q (%v), the one before ends with %q (%v)", head.ID, head.HLC, t.at.head.ID, t.at.head.HLC)}
+	}
+	t.exists, t.seg, t.end = true, number, size
+	t.at.head, t.at.has = head, has
+	return t, nil
+}
+
+// followFile moves t to the end of its segment.
+func (j *Journal) followFile(t *tail, fresh bool) error {
+	f, err := j.openSegment(t.at.series, t.seg)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	size, err := f.Size()
+	if err != nil {
+		return fmt.Errorf("size of segment: %w", err)
+	}
+	name := segmentName(t.at.series, t.seg)
+	switch {
+	case size < t.end:
+		return fmt.Errorf("%w: %s has %d bytes and had %d", ErrLost, name, size, t.end)
+	case size == t.end && !fresh:
+		return nil
+	}
+	sc, err := scanTail(f, name, t.end, size, t.at)
+	if err != nil {
+		return err
+	}
+	if j.cfg.ReadOnly {
+		t.end, t.at = sc.closed, sc.at
+		return nil
+	}
+	if !sc.clean() {
+		if err := j.repair(f, *t, name, &sc); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(f.Sync(), j.cfg.FS.SyncDir(j.cfg.Dir)); err != nil {
+		j.markUnsynced(tail{exists: true, seg: t.seg, end: sc.group, at: sc.groupAt})
+		return j.poison(fmt.Errorf("sync %s: %w", name, err))
+	}
+	t.end, t.at = sc.closed, sc.at
+	return nil
+}
+
+// repair cuts what a crash tore, keeps it aside, and closes the last group. A segment that has a successor was
+// whole when that was made: there it is damage.
+func (j *Journal) repair(f File, t tail, name string, sc *scanned) error {
+	numbers, err := segments(j.cfg.FS, j.cfg.Dir, t.at.series)
+	if err != nil {
+		return err
+	}
+	if n := len(numbers); n > 0 && numbers[n-1] > t.seg {
+		return &CorruptError{File: name, Offset: sc.good, Seq: sc.goodAt.next(), Err: errors.New("the last group is not whole, and there is a later segment")}
+	}
+	if sc.torn {
+		aside, err := j.keepAside(f, sc.good, sc.tornSize)
+		if err != nil {
+			return fmt.Errorf("keep the torn end of %s aside: %w", name, err)
+		}
+		if err := f.Truncate(sc.good); err != nil {
+			return fmt.Errorf("cut the torn end of %s: %w", name, err)
+		}
+		j.cfg.Log.Warn("cut a torn end off the journal", "file", name, "offset", sc.good, "bytes", sc.tornSize,
+			"kept", aside, "cause", sc.tornWhy)
+	}
+	if sc.good > sc.closed {
+		if _, err := f.WriteAt([]byte("\n"), sc.good); err != nil {
+			return fmt.Errorf("close the last group of %s: %w", name, err)
+		}
+		sc.good++
+		sc.closed, sc.at = sc.good, sc.goodAt
+	}
+	return nil
+}
+
+// keepAside copies bytes of f into a new file torn-N.bin and syncs it, unless the last such file holds just them.
+func (j *Journal) keepAside(f File, offset, size int64) (string, error) {
+	cut := make([]byte, size)
+	if _, err := f.ReadAt(cut, offset); err != nil && !errors.Is(err, io.EOF) {
+		return "", err
+	}
+	names, err := j.cfg.FS.ReadDir(j.cfg.Dir)
+	if err != nil {
+		return "", err
+	}
+	last := 0
+	for _, name := range names {
+		var n int
+		if _, err := fmt.Sscanf(name, "torn-%d.bin", &n); err == nil {
+			last = max(last, n)
+		}
+	}
+	name := fmt.Sprintf("torn-%d.bin", last)
+	if last > 0 {
+		if have, err := j.readFile(name); err == nil && bytes.Equal(have, cut) {
+			return name, nil
+		}
+	}
+	name = fmt.Sprintf("torn-%d.bin", last+1)
+	return name, j.writeFile(name, cut)
+}
+
+// readFile reads a small file of the directory.
+func (j *Journal) readFile(name string) ([]byte, error) {
+	f, err := j.cfg.FS.OpenFile(filepath.Join(j.cfg.Dir, name), os.O_RDONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	size, err := f.Size()
+	if err != nil {
+		return nil, err
+	}
+	buf := make([]byte, size)
+	if _, err := f.ReadAt(buf, 0); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	return buf, nil
+}
+
+// writeFile makes a file whole or not at all: write, sync, rename, sync the directory.
+func (j *Journal) writeFile(name string, data []byte) error {
+	tmp := filepath.Join(j.cfg.Dir, name+".tmp")
+	f, err := j.cfg.FS.OpenFile(tmp, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	n, err := f.WriteAt(data, 0)
+	if err == nil && n < len(data) {
+		err = io.ErrShortWrite
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return errors.Join(err, j.cfg.FS.Remove(tmp))
+	}
+	if err := j.cfg.FS.Rename(tmp, filepath.Join(j.cfg.Dir, name)); err != nil {
+		return err
+	}
+	return j.cfg.FS.SyncDir(j.cfg.Dir)
+}
+
+// newSegment makes the segment that follows t and moves t into it.
+func (j *Journal) newSegment(t tail) (tail, error) {
+	h := headerAfter(t, j.cfg.Device)
+	b := h.bytes()
+	name := segmentName(h.Series, h.Base)
+	if err := j.writeFile(name, b); err != nil {
+		err = fmt.Errorf("begin segment %s: %w", name, err)
+		if there, lookErr := j.cfg.FS.Exists(filepath.Join(j.cfg.Dir, name)); there || lookErr != nil {
+			return t, j.poison(err) // it stands, but perhaps only in memory
+		}
+		return t, fmt.Errorf("%w: %w", ErrNotWritten, err)
+	}
+	t.exists, t.seg, t.end = true, h.Base, int64(len(b))
+	return t, nil
+}
+
+func headerAfter(t tail, device string) header {
+	h := header{Journal: formatName, V: formatVersion, Series: t.at.series, Device: device, Base: nextSegment(t)}
+	if t.at.has {
+		stamp := t.at.head.HLC
+		h.Prev, h.HLC = t.at.head.ID, &stamp
+	}
+	return h
+}
+
+const unsyncedName = "UNSYNCED.json"
+
+// An unsynced says from where on a segment may not be on the disk although it is read back: its sync failed. The
+// note need not survive the machine, since the bytes it warns of do not either.
+type unsynced struct {
+	V      int        `json:"v"`
+	Series Series     `json:"series"`
+	Seg    uint64     `json:"segment"`
+	End    int64      `json:"end"`
+	Seq    uint64     `json:"seq"`
+	Prev   oplog.OpID `json:"prev,omitempty"`
+	HLC    *oplog.HLC `json:"hlc,omitempty"`
+}
+
+// markUnsynced leaves the note for whoever opens the journal next. If even that fails, it cuts the bytes off.
+func (j *Journal) markUnsynced(t tail) {
+	u := unsynced{V: formatVersion, Series: t.at.series, Seg: t.seg, End: t.end}
+	if t.at.has {
+		stamp := t.at.head.HLC
+		u.Seq, u.Prev, u.HLC = t.at.head.Seq, t.at.head.ID, &stamp
+	}
+	if err := j.writeFile(unsyncedName, encodeNote(u)); err == nil {
+		return
+	}
+	if ok, err := j.cfg.FS.Exists(filepath.Join(j.cfg.Dir, unsyncedName)); ok && err == nil {
+		return // written, only not synced
+	}
+	if f, err := j.openSegment(t.at.series, t.seg); err == nil {
+		_ = f.Truncate(t.end)
+		_ = f.Close()
+	}
+}
+
+// settleUnsynced does what a note of markUnsynced asks for: the bytes after End go into a new segment, which is synced
+// before they are cut from the old one.
+func (j *Journal) settleUnsynced() error {
+	data, err := j.readFile(unsyncedName)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read %s: %w", unsyncedName, err)
+	}
+	if u, ok := decodeNote(data); ok {
+		if err := j.moveUnsynced(u); err != nil {
+			return fmt.Errorf("move what was not synced into a new segment: %w", err)
+		}
+	}
+	if err := j.cfg.FS.Remove(filepath.Join(j.cfg.Dir, unsyncedName)); err != nil {
+		return err
+	}
+	return j.cfg.FS.SyncDir(j.cfg.Dir)
+}
+
+func (j *Journal) moveUnsynced(u unsynced) error {
+	f, err := j.openSegment(u.Series, u.Seg)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	size, err := f.Size()
+	if err != nil || size <= u.End {
+		return err
+	}
+	t := tail{exists: true, seg: u.Seg, end: u.End, at: position{series: u.Series, device: j.cfg.Device}}
+	if u.Prev != "" && u.HLC != nil {
+		t.at.head, t.at.has = oplog.Head{Seq: u.Seq, ID: u.Prev, HLC: *u.HLC}, true
+	}
+	buf := make([]byte, size-u.End)
+	if _, err := f.ReadAt(buf, u.End); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	sc, err := scan(segmentName(u.Series, u.Seg), buf, u.End, t.at)
+	if err != nil {
+		return err
+	}
+	return j.replant(f, t, buf, &sc)
+}
+
+// replant writes the good records of buf into the segment after t, and cuts them from f.
+func (j *Journal) replant(f File, t tail, buf []byte, sc *scanned) error {
+	good := buf[:sc.good-t.end]
+	if sc.good > sc.closed {
+		good = append(bytes.Clone(good), '\n')
+	}
+	h := headerAfter(t, j.cfg.Device)
+	name := segmentName(h.Series, h.Base)
+	if h.Base == t.seg { // the old segment holds nothing before: the new one takes its place
+		return j.writeFile(name, append(h.bytes(), good...))
+	}
+	// The copy is on stable storage under another name before the original is cut, and becomes part of the series
+	// only after: the same records never stand in it twice. They were never acknowledged, so a crash between may lose them.
+	const staged = "replant.jsonl"
+	if len(good) > 0 {
+		if err := j.writeFile(staged, append(h.bytes(), good...)); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(f.Truncate(t.end), f.Sync()); err != nil {
+		return err
+	}
+	if len(good) == 0 {
+		return nil
+	}
+	if err := j.cfg.FS.Rename(filepath.Join(j.cfg.Dir, staged), filepath.Join(j.cfg.Dir, name)); err != nil {
+		return err
+	}
+	j.cfg.Log.Warn("copied records whose sync had failed into a new segment", "file", name, "bytes", len(good))
+	return j.cfg.FS.SyncDir(j.cfg.Dir)
+}

@@ -1,0 +1,187 @@
+package journal
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/syncnode/syncnode/oplog"
+)
+
+// A Draft is an op of the own chain before it has its place.
+type Draft struct {
+	Scope   oplog.Scope
+	Surface oplog.Surface
+	Payload []byte // JSON; the op holds its canonical form
+}
+
+// A Tx is one change, inside Update.
+type Tx struct {
+	j          *Journal
+	own, peers position
+	clock      oplog.Clock
+	ownBuf     []byte
+	peersBuf   []byte
+	appended   []oplog.Op
+}
+
+func (j *Journal) begin() *Tx {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return &Tx{j: j, own: j.own.at, peers: j.peers.at, clock: j.clock}
+}
+
+// Journal is the journal under change; reading from it shows what was committed before this change.
+func (tx *Tx) Journal() *Journal { return tx.j }
+
+// Head is the last op of the own chain, those of this change included; false if there is none.
+func (tx *Tx) Head() (oplog.Head, bool) { return tx.own.head, tx.own.has }
+
+// Appended are the own ops that this change has appended so far. They are not committed yet.
+func (tx *Tx) Appended() []oplog.Op { return tx.appended }
+
+// try runs fn and takes back what it appended if it fails.
+func (tx *Tx) try(fn func(*Tx) error) error {
+	before := *tx
+	err := fn(tx)
+	if err != nil {
+		*tx = before
+	}
+	return err
+}
+
+// Observe makes every later stamp be after h. It stands even if the change fails.
+func (tx *Tx) Observe(h oplog.HLC) {
+	tx.j.Observe(h)
+	tx.clock.Observe(h)
+}
+
+// Append adds ops to the own chain: sequence number, link and stamp are given here. If one draft is refused, none is
+// added. They are on stable storage once Update returned nil.
+func (tx *Tx) Append(drafts ...Draft) ([]oplog.Op, error) {
+	if tx.j.cfg.ReadOnly {
+		return nil, ErrReadOnly
+	}
+	at, clock := tx.own, tx.clock
+	now := tx.j.cfg.Now().UnixMilli()
+	ops := make([]oplog.Op, 0, len(drafts))
+	for _, d := range drafts {
+		op, err := oplog.New(tx.j.cfg.Device, at.next(), at.head.ID, clock.Tick(now), d.Scope, d.Surface, d.Payload)
+		if err != nil {
+			return nil, fmt.Errorf("append to journal: %w", err)
+		}
+		if err := at.follow(op); err != nil {
+			panic(fmt.Sprintf("journal: own op does not continue the chain: %v", err))
+		}
+		ops = append(ops, op)
+	}
+	for _, op := range ops {
+		tx.ownBuf = append(op.AppendLine(tx.ownBuf), '\n')
+	}
+	tx.own, tx.clock = at, clock
+	tx.appended = append(tx.appended, ops...)
+	return ops, nil
+}
+
+// AppendPeers adds ops of other devices, in the order given. The caller has verified that each continues its chain;
+// here each is checked for itself, and none is added if one is refused.
+func (tx *Tx) AppendPeers(ops ...oplog.Op) error {
+	if tx.j.cfg.ReadOnly {
+		return ErrReadOnly
+	}
+	for _, op := range ops {
+		if err := op.Check(); err != nil {
+			return fmt.Errorf("append peer's op to journal: %w", err)
+		}
+		if op.Device == tx.j.cfg.Device {
+			return &oplog.ForeignError{Field: "device_id", Want: "another device", Got: op.Device}
+		}
+	}
+	for _, op := range ops {
+		tx.peersBuf = append(op.AppendLine(tx.peersBuf), '\n')
+		if err := tx.peers.follow(op); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// commit writes and syncs what tx holds: one group in each series.
+func (j *Journal) commit(tx *Tx) error {
+	j.mu.Lock()
+	own, peers := j.own, j.peers
+	j.mu.Unlock()
+	if len(tx.peersBuf) > 0 {
+		t, err := j.writeGroup(peers, append(tx.peersBuf, '\n'), tx.peers)
+		if err != nil {
+			return err
+		}
+		j.mu.Lock()
+		j.peers = t
+		j.mu.Unlock()
+	}
+	if len(tx.ownBuf) > 0 {
+		t, err := j.writeGroup(own, append(tx.ownBuf, '\n'), tx.own)
+		if err != nil {
+			return err
+		}
+		j.mu.Lock()
+		j.own, j.clock = t, tx.clock
+		j.mu.Unlock()
+	}
+	return nil
+}
+
+// writeGroup appends one group after t and returns the new end.
+func (j *Journal) writeGroup(t tail, group []byte, at position) (tail, error) {
+	if !t.exists || t.end >= j.cfg.SegmentBytes && nextSegment(t) != t.seg {
+		next, err := j.newSegment(t)
+		if err != nil {
+			return t, err
+		}
+		t = next
+	}
+	f, err := j.openSegment(t.at.series, t.seg)
+	if err != nil {
+		return t, fmt.Errorf("%w: %w", ErrNotWritten, err)
+	}
+	defer f.Close()
+	n, err := f.WriteAt(group, t.end)
+	if err == nil && n < len(group) {
+		err = io.ErrShortWrite
+	}
+	if err != nil {
+		return t, j.undo(f, t, err)
+	}
+	if err := f.Sync(); err != nil {
+		j.markUnsynced(t)
+		return t, j.poison(fmt.Errorf("sync %s: %w", segmentName(t.at.series, t.seg), err))
+	}
+	t.end += int64(len(group))
+	t.at = at
+	return t, nil
+}
+
+// undo removes what a failed write left, so that nothing of it can be read back later.
+func (j *Journal) undo(f File, t tail, cause error) error {
+	if err := errors.Join(f.Truncate(t.end), f.Sync()); err != nil {
+		j.markUnsynced(t)
+		return j.poison(fmt.Errorf("undo a failed write (%w): %w", cause, err))
+	}
+	return fmt.Errorf("%w: %w", ErrNotWritten, cause)
+}
+
+func encodeNote(u unsynced) []byte {
+	b, err := json.Marshal(u)
+	if err != nil {
+		panic(fmt.Sprintf("journal: a note that cannot be encoded: %v", err))
+	}
+	return append(b, '\n')
+}
+
+func decodeNote(data []byte) (unsynced, bool) {
+	var u unsynced
+	err := json.Unmarshal(data, &u)
+	return u, err == nil && u.V == formatVersion && u.End > 0 && (u.Series == Own || u.Series == Peers)
+}
