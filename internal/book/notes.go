@@ -1,0 +1,121 @@
+package book
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/syncnode/syncnode/coord"
+	"github.com/syncnode/syncnode/internal/durable"
+	"github.com/syncnode/syncnode/internal/ident"
+	"github.com/syncnode/syncnode/journal"
+	"github.com/syncnode/syncnode/journal/index"
+)
+
+const (
+	hintsName    = "settled.json"
+	grantsName   = "grants"
+	hintsVersion = 1
+	maxHints     = 4096 // attempts
+)
+
+// hints says which own outcomes the ledger holds. It may be lost, so it is not synced.
+type hints struct {
+	V        int      `json:"v"`
+	Device   string   `json:"device"`
+	Next     uint64   `json:"next"`               // every own outcome below this seq
+	Attempts []string `json:"attempts,omitempty"` // and those of these attempts
+}
+
+// readHints reads the note; anything odd is the same as no note.
+func (b *Book) readHints(tx *journal.Tx) index.Known {
+	none := index.Known{Attempts: map[string]bool{}}
+	data, err := os.ReadFile(filepath.Join(b.dir, hintsName))
+	var h hints
+	if err != nil || json.Unmarshal(data, &h) != nil || h.V != hintsVersion || h.Device != b.cfg.Device {
+		return none
+	}
+	if head, ok := tx.Head(); h.Next > 0 && (!ok || h.Next > head.Seq+1) {
+		return none // of a journal that went further
+	}
+	for _, a := range h.Attempts {
+		none.Attempts[a] = true
+	}
+	none.Next = h.Next
+	return none
+}
+
+// Settled implements dispatch.Book.
+func (b *Book) Settled(ctx context.Context, attempts ...string) error {
+	return b.share(ctx, func(p *page) error {
+		for _, a := range attempts {
+			p.known.Attempts[a] = true
+		}
+		now := p.view.Settled(p.known)
+		h := hints{V: hintsVersion, Device: b.cfg.Device, Next: now.Next, Attempts: slices.Sorted(maps.Keys(now.Attempts))}
+		h.Attempts = h.Attempts[:min(len(h.Attempts), maxHints)]
+		data, err := json.Marshal(h)
+		if err != nil {
+			return fmt.Errorf("note what is settled: %w", err)
+		}
+		if err := durable.Replace(filepath.Join(b.dir, hintsName), append(data, '\n'), 0o600); err != nil {
+			return fmt.Errorf("note what is settled: %w", err)
+		}
+		return nil
+	})
+}
+
+// Granted implements dispatch.Book.
+func (b *Book) Granted(ctx context.Context, agent string, e coord.Epoch) error {
+	if err := ident.Check("agent", agent); err != nil {
+		return fmt.Errorf("%w: %w", coord.ErrInvalid, err)
+	}
+	if e > coord.MaxEpoch {
+		return fmt.Errorf("%w: epoch %d is above 2^53-1", coord.ErrInvalid, e)
+	}
+	return b.share(ctx, func(p *page) error {
+		have, err := p.floor(agent)
+		if err != nil || have >= e {
+			return err
+		}
+		dir := filepath.Join(b.dir, grantsName)
+		if err := durable.Dir(dir); err != nil {
+			return fmt.Errorf("note a grant: %w", err)
+		}
+		text := strconv.FormatUint(uint64(e), 10) + "\n"
+		if err := durable.Write(filepath.Join(dir, agent), []byte(text), 0o600); err != nil {
+			return fmt.Errorf("note a grant: %w", err)
+		}
+		return nil
+	})
+}
+
+// floor is the highest epoch of the agent in the journal or among the grants.
+func (p *page) floor(agent string) (coord.Epoch, error) {
+	epoch, err := p.view.Epoch(agent)
+	if err != nil || ident.Check("agent", agent) != nil {
+		return coord.Epoch(epoch), err
+	}
+	name := filepath.Join(p.b.dir, grantsName, agent)
+	data, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return coord.Epoch(epoch), nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read a grant: %w", err)
+	}
+	text, whole := strings.CutSuffix(string(data), "\n")
+	granted, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || !whole || coord.Epoch(granted) > coord.MaxEpoch {
+		return 0, fmt.Errorf("%w: %s does not hold an epoch", journal.ErrCorrupt, name)
+	}
+	return coord.Epoch(max(epoch, granted)), nil
+}
