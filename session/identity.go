@@ -31,6 +31,9 @@ func (p *pump) compare(ctx context.Context) (uint64, error) {
 	if !ok || own.Seq < at.Seq {
 		return 0, p.ahead(ctx, own, ok)
 	}
+	if own.Pos() == at {
+		return at.Seq + 1, nil
+	}
 	held, ok, err := p.cfg.Journal.OpAt(at.Seq)
 	switch {
 	case err != nil:
