@@ -33,9 +33,11 @@ func (r *run) start(ctx context.Context, doubt coord.Attempt) error {
 	}
 	req := coord.Request{Agent: j.Agent, Device: r.d.cfg.Device, TTL: j.TTL, Floor: r.standing.Floor, Note: j.Run}
 	r.d.claim(r.begin.Attempt, true)
+	at := time.Now() // before asking first
 	for sure := true; ; {
 		l, a, err := c.Start(ctx, req, r.begin)
 		if err == nil {
+			l.Sent = orElse(l.Sent, at)
 			r.lease, r.attempt = l, a
 			return nil
 		}

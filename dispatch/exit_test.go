@@ -96,11 +96,11 @@ func TestABusyAgentIsSkippedOrRefusedOrWaitedFor(t *testing.T) {
 	}{
 		{"another run, skip", func(j *dispatch.Job) {}, false, 110, dispatch.No, coord.RunFree},
 		{"another run, fail", func(j *dispatch.Job) { j.IfHeld = dispatch.HeldFail }, false, 110, dispatch.No, coord.RunFree},
-		{"another run, waited in vain", func(j *dispatch.Job) { j.IfHeld, j.Wait = dispatch.HeldWait, 10*time.Second }, false, 110, dispatch.No, coord.RunFree},
+		{"another run, waited in vain", func(j *dispatch.Job) { j.IfHeld, j.HeldWait = dispatch.HeldWait, 10*time.Second }, false, 110, dispatch.No, coord.RunFree},
 		{"another run, waited for", func(j *dispatch.Job) { j.IfHeld = dispatch.HeldWait }, false, 0, dispatch.Yes, coord.RunCommitted},
 		{"this run, skip", func(j *dispatch.Job) {}, true, 0, dispatch.No, coord.RunRunning},
 		{"this run, fail", func(j *dispatch.Job) { j.IfHeld = dispatch.HeldFail }, true, 110, dispatch.No, coord.RunRunning},
-		{"this run, waited in vain", func(j *dispatch.Job) { j.IfHeld, j.Wait = dispatch.HeldWait, 10*time.Second }, true, 110, dispatch.No, coord.RunRunning},
+		{"this run, waited in vain", func(j *dispatch.Job) { j.IfHeld, j.HeldWait = dispatch.HeldWait, 10*time.Second }, true, 110, dispatch.No, coord.RunRunning},
 		{"this run, waited for", func(j *dispatch.Job) { j.IfHeld = dispatch.HeldWait }, true, 0, dispatch.No, coord.RunCommitted},
 	} {
 		t.Run(c.name, func(t *testing.T) {

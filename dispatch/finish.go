@@ -73,7 +73,7 @@ func (r *run) store(ctx context.Context, k keeper, o coord.Outcome, release bool
 // ended records how the effect ended.
 func (r *run) ended(ctx context.Context, k keeper, s *supervision) Result {
 	e := s.ended
-	if e.Err != nil || s.killed && e.Left {
+	if e.Err != nil || e.Left && (s.killed || e.Stopped != nil) {
 		return r.unseen(ctx, k, e)
 	}
 	state, cause := ending(e, s.why)

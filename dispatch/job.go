@@ -16,7 +16,7 @@ type IfHeld string
 const (
 	// HeldSkip: this very run is running elsewhere: good, code 0. Another run: not run, ExitBusy. The default.
 	HeldSkip IfHeld = "skip"
-	// HeldWait waits for Job.Wait, then goes on as if asked anew.
+	// HeldWait waits for Job.HeldWait, then goes on as if asked anew.
 	HeldWait IfHeld = "wait"
 	// HeldFail: ExitBusy, for this very run too.
 	HeldFail IfHeld = "fail"
@@ -70,7 +70,7 @@ type Job struct {
 	Grace   time.Duration // from Stop to Kill; 0: DefaultGrace
 
 	IfHeld   IfHeld
-	Wait     time.Duration // with HeldWait; 0: as long as the context lasts
+	HeldWait time.Duration // with the policy HeldWait; 0: as long as the context lasts
 	IfDone   IfDone
 	IfFailed IfFailed
 	OnDoubt  OnDoubt
@@ -170,7 +170,7 @@ func (j Job) check() error {
 	all = append(all, ttl)
 	bad(j.Timeout < 0, "timeout %s is negative", j.Timeout)
 	bad(j.Grace < 0, "grace %s is negative", j.Grace)
-	bad(j.Wait < 0, "wait %s is negative", j.Wait)
+	bad(j.HeldWait < 0, "wait %s is negative", j.HeldWait)
 	bad(!oneOf(j.IfHeld, HeldSkip, HeldWait, HeldFail), "if-held %q: skip, wait or fail", j.IfHeld)
 	bad(!oneOf(j.IfDone, DoneOK, DoneFail), "if-done %q: ok or fail", j.IfDone)
 	bad(!oneOf(j.IfFailed, FailedKeep, FailedRetry), "if-failed %q: keep or retry", j.IfFailed)

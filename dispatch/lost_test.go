@@ -130,6 +130,30 @@ func TestOnLostKeepLetsTheEffectGoOnAndRecordsIt(t *testing.T) {
 	})
 }
 
+func TestOnLostKeepRenewsAgainAfterAnOutageUntilSomebodyTookTheLease(t *testing.T) {
+	for _, taken := range []bool{false, true} {
+		inBubble(t, func(t *testing.T, s *memory.Store) {
+			h, w := newHost(t, s, "a"), &work{takes: 10 * time.Minute}
+			w.inside = func(h *host, p dispatch.Permit) {
+				thaw := h.c.freeze()
+				time.Sleep(time.Minute)
+				if p.Fence(t.Context()) == nil {
+					t.Error("the fence said yes without a lease")
+				}
+				if taken {
+					steal(t, h)
+				}
+				thaw()
+				time.Sleep(5 * time.Second)
+				if err := p.Fence(t.Context()); (err != nil) != taken {
+					t.Errorf("the fence says %v", err)
+				}
+			}
+			wantCode(t, h.run(w, func(j *dispatch.Job) { j.OnLost = dispatch.LostKeep }), 0, dispatch.Yes, coord.RunCommitted)
+		})
+	}
+}
+
 // A zombie: its lease ended and was taken, its run is in doubt elsewhere, and then it commits.
 func TestALateCommitIsAFactWhateverTheEpoch(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *memory.Store) {

@@ -8,17 +8,6 @@ import (
 	"github.com/syncnode/syncnode/coord"
 )
 
-// A keeper renews a lease; *coord.Keeper is one.
-type keeper interface {
-	// Context ends when the lease is gone or can no longer be trusted, with the cause.
-	Context() context.Context
-	// Trusted is nil while the lease can be trusted.
-	Trusted() error
-	// Lease is the lease as last renewed, with when that was sent.
-	Lease() coord.Lease
-	Stop()
-}
-
 // stopAt is when an effect is told to stop unless the lease is renewed: at two thirds of the granted TTL.
 func stopAt(k keeper) time.Time { l := k.Lease(); return l.Sent.Add(l.TTL * 2 / 3) }
 

@@ -35,8 +35,8 @@ type waiter struct {
 func newWaiter(cfg Config, j Job) *waiter {
 	w := &waiter{agent: j.Agent, pause: firstPause, patience: cfg.BackendTimeout}
 	w.hint, _ = coord.LeaseCoordinator(cfg.Coordinator).(awaiter)
-	if j.Wait > 0 {
-		w.until = time.Now().Add(j.Wait)
+	if j.HeldWait > 0 {
+		w.until = time.Now().Add(j.HeldWait)
 	}
 	return w
 }
