@@ -22,6 +22,7 @@ func TestFoldingAParkedOpForgetsItsNote(t *testing.T) {
 	for _, op := range ops {
 		s.Apply(op)
 	}
+	s.NoteParked(ops[1]) // folded: no note
 	if len(s.parked.byPos) != 0 || len(s.parked.byRun) != 0 {
 		t.Errorf("left behind: %+v", s.parked)
 	}

@@ -17,6 +17,10 @@ func TestCanonicalSpellings(t *testing.T) {
 		`"\u00e4\/\u0041\u000a\u001F\b"`:        "\"ä/A\\n\\u001f\\b\"",
 		"\"\u2028<>&\x7f\"":                     "\"\u2028<>&\x7f\"",
 		`"\ud83d\ude00"`:                        `"😀"`,
+		`"\u0020"`:                              `" "`,
+		`"\u001F"`:                              `"\u001f"`,
+		`"\u000A"`:                              `"\n"`,
+		`"\/"`:                                  `"/"`,
 		`1.0`:                                   `1`,
 		`-0`:                                    `0`,
 		`1e3`:                                   `1000`,
@@ -106,6 +110,14 @@ func TestCanonicalRefusals(t *testing.T) {
 	}
 	if _, err := oplog.Canonical([]byte(deep(32))); err != nil {
 		t.Errorf("32 levels: %v", err)
+	}
+	for _, flat := range []string{strings.Repeat("[],", 40) + "1", strings.Repeat("{},", 40) + "1"} {
+		if _, err := oplog.Canonical([]byte("[ " + flat + "]")); err != nil {
+			t.Errorf("40 containers beside each other: %v", err)
+		}
+		if err := oplog.CheckCanonical([]byte("[" + flat + "]")); err != nil {
+			t.Errorf("40 containers beside each other: %v", err)
+		}
 	}
 }
 

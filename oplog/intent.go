@@ -121,7 +121,7 @@ func textOf(value []byte) string {
 
 func uintOf(value []byte) (uint64, bool) {
 	n, err := strconv.ParseUint(string(value), 10, 64)
-	return n, err == nil && n <= MaxInt
+	return n, err == nil // canonical: at most MaxInt
 }
 
 // StableKey is the key of a payload in the set and register tiers: "id:" and the payload's member "id" if the
