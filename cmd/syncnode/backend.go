@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/syncnode/syncnode/coord"
+	"github.com/syncnode/syncnode/coord/etcd"
+	"github.com/syncnode/syncnode/dispatch"
+)
+
+// backendFlags say where the ledger is and who this device is.
+type backendFlags struct {
+	namespace, dataDir, deviceID string
+	endpoints                    []string
+	cacert, cert, key            string
+	user, passwordFile           string
+	noJournal                    bool
+	timeout                      time.Duration
+}
+
+// register adds the flags of every verb that asks the ledger; etcd's have etcdctl's names.
+func (f *backendFlags) register(flags *pflag.FlagSet) {
+	registerNamespace(flags, &f.namespace)
+	flags.StringSliceVar(&f.endpoints, "endpoints", nil, "`URLS` of the etcd to use; without it, one of our own in the data directory")
+	flags.StringVar(&f.cacert, "cacert", "", "`FILE` with the certificates that etcd's own must be signed by")
+	flags.StringVar(&f.cert, "cert", "", "`FILE` with our certificate for etcd")
+	flags.StringVar(&f.key, "key", "", "`FILE` with the key of --cert")
+	flags.StringVar(&f.user, "user", "", "etcd user `NAME`; its password is in --password-file")
+	flags.StringVar(&f.passwordFile, "password-file", "", "`FILE` with the password of --user")
+	registerDataDir(flags, &f.dataDir)
+	flags.StringVar(&f.deviceID, "device-id", "", "the `ID` of this device; the data directory's own if not given")
+	flags.DurationVar(&f.timeout, "backend-timeout", dispatch.DefaultBackendTimeout, "how long a silent etcd is waited for before anything starts")
+}
+
+// registerExec adds those that only exec has.
+func (f *backendFlags) registerExec(flags *pflag.FlagSet) {
+	f.register(flags)
+	flags.BoolVar(&f.noJournal, "no-journal", false, "keep nothing on this disk: the ledger is the only record (for pods)")
+}
+
+func registerDataDir(flags *pflag.FlagSet, dir *string) {
+	flags.StringVar(dir, "data-dir", defaultDataDir(), "`DIR` of this device's identity and journals")
+}
+
+func defaultDataDir() string {
+	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "syncnode")
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(home, ".local", "state", "syncnode")
+}
+
+func (f *backendFlags) check() error {
+	switch {
+	case f.dataDir == "":
+		return usagef("no home directory: give --data-dir DIR")
+	case strings.Contains(f.user, ":"):
+		return usagef("--user takes no password: put it into a file and give --password-file FILE")
+	case (f.user == "") != (f.passwordFile == ""):
+		return usagef("--user and --password-file belong together")
+	case (f.cert == "") != (f.key == ""):
+		return usagef("--cert and --key belong together")
+	case len(f.endpoints) == 0 && f.user+f.cacert+f.cert != "":
+		return usagef("--cacert, --cert and --user are for an etcd that --endpoints names")
+	case f.timeout <= 0:
+		return usagef("--backend-timeout %s: must be above 0", f.timeout)
+	}
+	return checkNames("any", f.namespace)
+}
+
+// dial gives the settings of the client.
+func (f *backendFlags) dial(endpoints []string) (etcd.DialConfig, error) {
+	cfg := etcd.DialConfig{Endpoints: endpoints, CACert: f.cacert, Cert: f.cert, Key: f.key, User: f.user, Timeout: f.timeout}
+	if f.passwordFile == "" {
+		return cfg, nil
+	}
+	password, err := os.ReadFile(f.passwordFile)
+	if err != nil {
+		return cfg, fmt.Errorf("--password-file: %w", err)
+	}
+	cfg.Password = strings.TrimRight(string(password), "\r\n")
+	return cfg, nil
+}
+
+// read runs a verb that changes nothing.
+func (f *backendFlags) read(cmd *cobra.Command, out *outputFlag, verb func(context.Context, coord.Coordinator) error) error {
+	return f.with(cmd, out, use{}, func(ctx context.Context, be *backend) error { return verb(ctx, be.coordinator) })
+}
+
+// write runs a verb that changes the ledger.
+func (f *backendFlags) write(cmd *cobra.Command, out *outputFlag, agent string, verb func(context.Context, *backend) error) error {
+	return f.with(cmd, out, use{agent: agent, write: true, wait: defaultBusyWait}, verb)
+}
+
+func (f *backendFlags) with(cmd *cobra.Command, out *outputFlag, u use, verb func(context.Context, *backend) error) error {
+	if err := out.check(); err != nil {
+		return err
+	}
+	if err := f.check(); err != nil {
+		return err
+	}
+	be, err := f.open(cmd.Context(), u)
+	if err != nil {
+		return err
+	}
+	defer be.close()
+	ctx, cancel := context.WithTimeoutCause(cmd.Context(), f.timeout, fmt.Errorf("%s did not answer within %s", be.where, f.timeout))
+	defer cancel()
+	err = verb(ctx, be)
+	if err != nil && errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil {
+		return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+	}
+	return err
+}
+
+// logger is for what nobody else would tell.
+func logger(w *os.File) *slog.Logger {
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelWarn}))
+}

@@ -1,0 +1,320 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/syncnode/syncnode/coord"
+	"github.com/syncnode/syncnode/dispatch"
+	"github.com/syncnode/syncnode/internal/child"
+	"github.com/syncnode/syncnode/internal/ident"
+)
+
+const (
+	exitLost   = dispatch.ExitLost
+	exitNotRun = dispatch.ExitNotRun
+)
+
+// execFlags are what was typed.
+type execFlags struct {
+	backendFlags
+	o      occurrenceFlags
+	agent  string
+	input  string
+	policy policyFlags
+	splay  time.Duration
+	result string
+	quiet  bool
+	out    outputFlag
+	dryRun bool
+}
+
+const execLong = `exec runs CMD if this occurrence of the agent's work was not begun before, on any host that shares the etcd
+of --endpoints. Without --endpoints it uses an etcd of its own in the data directory: for one host, one job at a
+time.
+
+The child gets SYNCNODE_RUN_ID (also its idempotency key), SYNCNODE_RUN_AGENT, _OCCURRENCE, _EPOCH (the fencing
+token), _ATTEMPT, _DEADLINE (with --timeout) and _FENCE, which "syncnode fence" asks. It gets no other SYNCNODE_
+or ETCDCTL_ variable. Every flag has a variable for its default: SYNCNODE_IF_HELD for --if-held.
+
+Exit codes:
+  0            committed now or earlier, or this very run is running elsewhere (--if-held skip)
+  1-109,128+n  the command's own code or signal
+  110          not run: the agent is busy with another run, the directory is busy, or waited in vain
+  111          was run and stopped: the lease could not be trusted any more
+  112          in doubt: may have run earlier; not run now
+  113          not run: agent paused, or recovery
+  114          was run; the outcome is in the journal and not in the ledger yet
+  115          failed before, not run again
+  124          was run and stopped at --timeout
+  125          not run: something failed before the start
+  126, 127     not run: the command cannot be executed, or is not there`
+
+func newExec() *cobra.Command {
+	var f execFlags
+	cmd := &cobra.Command{
+		Use:   "exec --agent A (--occurrence K | --every D) [flags] -- CMD ARGS…",
+		Short: "run a command unless this occurrence of it was begun before",
+		Long:  execLong,
+		Args:  cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.run(cmd, args)
+		},
+	}
+	flags := cmd.Flags()
+	flags.SetInterspersed(false)
+	flags.SortFlags = false
+	registerAgent(flags, &f.agent)
+	f.o.register(flags)
+	flags.StringVar(&f.input, "input", "", "a `FILE`, or - for standard input, whose digest is kept: the same occurrence with another input is refused")
+	f.policy.register(flags)
+	flags.DurationVar(&f.splay, "splay", 0, "wait a random time up to `D` before the start, so that a fleet does not ask at once")
+	flags.StringVar(&f.result, "result", "", "write what became of the run to `FILE`, as JSON")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, "say nothing on standard error unless something is wrong")
+	f.out.register(flags)
+	flags.BoolVar(&f.dryRun, "dry-run", false, "ask only: the exit code is the one that a run would give before its start")
+	f.backendFlags.registerExec(flags)
+	return cmd
+}
+
+// run does one exec: everything that can be wrong is looked at before anything is asked.
+func (f *execFlags) run(cmd *cobra.Command, args []string) error {
+	if err := f.out.check(); err != nil {
+		return err
+	}
+	if err := checkNames(f.agent, f.namespace); err != nil {
+		return err
+	}
+	occurrence, err := f.o.resolve(cmd.Flags(), time.Now())
+	if err != nil {
+		return err
+	}
+	if len(args) == 0 {
+		return usagef("no command: syncnode exec … -- CMD ARGS")
+	}
+	job, err := f.policy.job()
+	if err != nil {
+		return err
+	}
+	job.Agent, job.Occurrence = f.agent, occurrence
+	job.Run = ident.RunID(f.namespace, f.agent, occurrence)
+
+	x := &execution{flags: f, cmd: cmd, args: args, stdin: os.Stdin}
+	if in, ok := cmd.InOrStdin().(*os.File); ok {
+		x.stdin = in
+	}
+	digest, spool, err := readInput(f.input, x.stdin)
+	if err != nil {
+		return err
+	}
+	if spool != nil {
+		defer spool.Close()
+		x.stdin = spool
+	}
+	job.Input = digest
+	result := x.do(cmd.Context(), job)
+	return x.tell(job, result)
+}
+
+// An execution is one exec from the first question to the last word.
+type execution struct {
+	flags *execFlags
+	cmd   *cobra.Command
+	args  []string
+	stdin *os.File
+
+	mu      sync.Mutex
+	process *child.Process // once it was started; guarded by mu
+}
+
+// do asks, runs, and gives the backend back.
+func (x *execution) do(ctx context.Context, job dispatch.Job) dispatch.Result {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	signals := make(chan os.Signal, 16)
+	child.Notify(signals)
+	defer signal.Stop(signals)
+	forwarded := make(chan os.Signal, 16)
+	var routing sync.WaitGroup
+	routing.Go(func() { x.route(ctx, signals, forwarded, cancel) })
+	defer routing.Wait()
+	defer cancel(nil)
+	if os.Getpid() == 1 {
+		routing.Go(func() { child.ReapOrphans(ctx) })
+	}
+
+	if err := splay(ctx, x.flags.splay); err != nil {
+		return notRun(err)
+	}
+	be, err := x.flags.open(ctx, use{agent: job.Agent, write: true, wait: x.flags.policy.busyWait(cmdChanged(x.cmd, "if-held"))})
+	if err != nil {
+		return notRun(err)
+	}
+	defer be.close()
+	job.Effect = dispatch.StartFunc(func(ctx context.Context, p dispatch.Permit) (dispatch.Effect, error) {
+		return x.start(ctx, job, p, forwarded)
+	})
+	if x.flags.policy.probe != "" {
+		job.Probe = x.probe
+	}
+	d, err := be.dispatcher()
+	if err != nil {
+		return notRun(err)
+	}
+	if x.flags.dryRun {
+		return d.DryRun(ctx, job)
+	}
+	return d.Run(ctx, job)
+}
+
+// route passes signals to the child once there is one; before that, one that ends things ends the wait.
+func (x *execution) route(ctx context.Context, from <-chan os.Signal, to chan<- os.Signal, cancel context.CancelCauseFunc) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case sig := <-from:
+			x.mu.Lock()
+			started := x.process != nil
+			x.mu.Unlock()
+			switch {
+			case started:
+				select {
+				case to <- sig:
+				default: // sixteen are on their way
+				}
+			case child.Ends(sig):
+				cancel(&dispatch.Interrupt{Signal: int(sig.(syscall.Signal))})
+			}
+		}
+	}
+}
+
+func splay(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	select {
+	case <-time.After(rand.N(d)):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// notRun is the answer when something failed before the path of a run was entered.
+func notRun(err error) dispatch.Result {
+	r := dispatch.Result{Code: dispatch.ExitNotRun, Ran: dispatch.No, Err: err, Message: fmt.Sprintf("%v; the command was not run", err)}
+	var sig *dispatch.Interrupt
+	switch {
+	case errors.As(err, &sig):
+		r.Code = dispatch.ExitSignal + sig.Signal
+	case isBusy(err):
+		r.Code = dispatch.ExitBusy
+	case errors.Is(err, coord.ErrRecovery):
+		r.Code = dispatch.ExitGate
+	}
+	return r
+}
+
+// stdio gives the writers that the child uses: files as they are.
+func (x *execution) stdio() (out, err io.Writer) { return x.cmd.OutOrStdout(), x.cmd.ErrOrStderr() }
+
+// start is the effect: the command itself.
+func (x *execution) start(_ context.Context, job dispatch.Job, p dispatch.Permit, signals <-chan os.Signal) (dispatch.Effect, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	fence, err := listenFence(ctx, p.Fence)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	out, errOut := x.stdio()
+	x.say("run %s of agent %s started at epoch %d", p.Run, p.Agent, p.Epoch)
+	// The lock makes signals that arrive now wait until the child can take them.
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	process, err := child.Start(child.Spec{
+		Path: x.args[0], Args: x.args[1:], Env: childEnv(p, fence.path()),
+		Stdin: x.stdin, Stdout: out, Stderr: errOut, Grace: job.Grace,
+	})
+	if err != nil {
+		cancel()
+		fence.close()
+		return nil, err
+	}
+	x.process = process
+	e := &command{process: process, done: make(chan struct{})}
+	go process.Forward(ctx, signals)
+	go func() {
+		e.ended = endedOf(process.Wait())
+		cancel()
+		fence.close()
+		close(e.done)
+	}()
+	return e, nil
+}
+
+// childEnv is what the child sees of its run; it sees no flag and no credential of ours.
+func childEnv(p dispatch.Permit, fence string) []string {
+	add := map[string]string{
+		"SYNCNODE_RUN_ID":         p.Run,
+		"SYNCNODE_RUN_AGENT":      p.Agent,
+		"SYNCNODE_RUN_OCCURRENCE": occurrenceText(p.Occurrence),
+		"SYNCNODE_RUN_EPOCH":      fmt.Sprint(p.Epoch),
+		"SYNCNODE_RUN_ATTEMPT":    p.Attempt,
+	}
+	if fence != "" {
+		add[envFence] = fence
+	}
+	if !p.Deadline.IsZero() {
+		add["SYNCNODE_RUN_DEADLINE"] = p.Deadline.UTC().Format(time.RFC3339)
+	}
+	return child.Environ(os.Environ(), child.Private, add)
+}
+
+// A command is a child as the effect of a run.
+type command struct {
+	process *child.Process
+	done    chan struct{}
+	ended   dispatch.Ended // before done is closed
+}
+
+func (c *command) Stop(cause error)      { c.process.Stop(cause) }
+func (c *command) Kill(cause error)      { c.process.Kill(cause) }
+func (c *command) Done() <-chan struct{} { return c.done }
+func (c *command) Ended() dispatch.Ended { return c.ended }
+
+func endedOf(r child.Result) dispatch.Ended {
+	return dispatch.Ended{ExitCode: r.ExitCode, Signal: int(r.Signal), Stopped: r.Stopped, Err: r.Err, Left: r.LeftBehind}
+}
+
+// probeTime bounds a probe that does not answer.
+const probeTime = time.Minute
+
+// probe asks the user's program whether the effect of an attempt in doubt happened: 0 yes, 1 no, else unknown.
+func (x *execution) probe(ctx context.Context, p dispatch.Permit) (happened, known bool, err error) {
+	_, errOut := x.stdio()
+	process, err := child.Start(child.Spec{
+		Path: x.flags.policy.probe, Env: childEnv(p, ""), Stdout: errOut, Stderr: errOut, Timeout: probeTime,
+	})
+	if err != nil {
+		return false, false, fmt.Errorf("probe: %w", err)
+	}
+	stop := context.AfterFunc(ctx, func() { process.Stop(context.Cause(ctx)) })
+	defer stop()
+	r := process.Wait()
+	if r.Err != nil || r.Stopped != nil || r.Signal != 0 || r.ExitCode > 1 {
+		return false, false, nil
+	}
+	return r.ExitCode == 0, true, nil
+}

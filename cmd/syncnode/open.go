@@ -1,0 +1,244 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/syncnode/syncnode/coord"
+	"github.com/syncnode/syncnode/coord/etcd"
+	"github.com/syncnode/syncnode/dispatch"
+	"github.com/syncnode/syncnode/identity"
+	"github.com/syncnode/syncnode/internal/book"
+	"github.com/syncnode/syncnode/internal/embedded"
+	"github.com/syncnode/syncnode/internal/proc"
+)
+
+// use says what a backend is opened for.
+type use struct {
+	agent string        // shown to others who find the embedded directory busy
+	write bool          // a device with an identity and a journal
+	wait  time.Duration // for a busy embedded directory
+}
+
+// A backend is the ledger and this device, wired together for one process.
+type backend struct {
+	flags       *backendFlags
+	where       string // for messages: the endpoints, or the embedded etcd
+	embedded    *embedded.Server
+	client      *clientv3.Client
+	coordinator *etcd.Coordinator
+	lock        *proc.Lock // nil without a data directory
+	boot, dir   string
+	device      string
+	book        *book.Book // nil without a journal
+	left        bool
+}
+
+// open wires a backend. On an error nothing was run and nothing is left behind.
+func (f *backendFlags) open(ctx context.Context, u use) (*backend, error) {
+	if err := f.check(); err != nil {
+		return nil, err
+	}
+	be := &backend{flags: f}
+	if err := be.open(ctx, u); err != nil {
+		be.close()
+		return nil, err
+	}
+	return be, nil
+}
+
+func (be *backend) open(ctx context.Context, u use) error {
+	f := be.flags
+	if u.write || len(f.endpoints) == 0 {
+		if err := be.makeDataDir(); err != nil {
+			return err
+		}
+	}
+	endpoints := f.endpoints
+	be.where = "etcd " + strings.Join(endpoints, ",")
+	if len(endpoints) == 0 {
+		endpoint, err := be.openEmbedded(ctx, u)
+		if err != nil {
+			return err
+		}
+		endpoints = []string{endpoint}
+	}
+	silent := fmt.Errorf("%s did not answer within %s (--backend-timeout)", be.where, f.timeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, f.timeout, silent)
+	defer cancel()
+	if err := be.connect(ctx, endpoints); err != nil {
+		return causeOf(ctx, err)
+	}
+	if !u.write {
+		return nil
+	}
+	return causeOf(ctx, be.openDevice(ctx))
+}
+
+// causeOf puts the reason before an error that came of a context's end.
+func causeOf(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() == nil || errors.Is(err, context.Cause(ctx)) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+}
+
+func (be *backend) makeDataDir() error {
+	if err := os.MkdirAll(be.flags.dataDir, 0o700); err != nil {
+		return fmt.Errorf("data directory: %w", err)
+	}
+	dir, err := proc.Canonical(be.flags.dataDir)
+	if err != nil {
+		return fmt.Errorf("data directory: %w", err)
+	}
+	be.dir, be.boot = dir, proc.BootID()
+	return nil
+}
+
+// openEmbedded starts the etcd in the data directory. A verb that only reads uses that of a living process.
+func (be *backend) openEmbedded(ctx context.Context, u use) (string, error) {
+	dir := filepath.Join(be.dir, "embedded", be.flags.namespace)
+	be.where = "the embedded etcd in " + dir
+	if !u.write {
+		if owner, ok := embedded.FindOwner(dir); ok && owner.Endpoint != "" {
+			return owner.Endpoint, nil
+		}
+	}
+	server, err := embedded.Open(ctx, embedded.Config{Dir: dir, Agent: u.agent, Wait: u.wait})
+	if err != nil {
+		return "", err
+	}
+	be.embedded = server
+	return server.Endpoint(), nil
+}
+
+func (be *backend) connect(ctx context.Context, endpoints []string) error {
+	dial, err := be.flags.dial(endpoints)
+	if err != nil {
+		return err
+	}
+	if be.client, err = etcd.Dial(ctx, dial); err != nil {
+		return err
+	}
+	host, _ := os.Hostname()
+	be.coordinator, err = etcd.Open(ctx, etcd.Config{
+		Client: be.client, Namespace: be.flags.namespace, Dead: be.dead, Logger: logger(os.Stderr),
+		Process: coord.Process{Host: host, Boot: be.boot, Dir: be.dir, PID: os.Getpid()},
+	})
+	return err
+}
+
+// dead proves that a process of this data directory is dead, by the lock file that it held for life.
+func (be *backend) dead(liveness string, p coord.Process) bool {
+	id, _, _ := strings.Cut(liveness, "-")
+	return be.dir != "" && p.Dir == be.dir && p.Boot == be.boot && proc.Dead(be.dir, id, p.Boot)
+}
+
+// openDevice makes this process a part of the device: identity, lifetime lock, journal.
+func (be *backend) openDevice(ctx context.Context) error {
+	f := be.flags
+	var err error
+	if be.lock, err = proc.Open(be.dir, be.coordinator.Liveness()); err != nil {
+		return err
+	}
+	if f.noJournal {
+		be.device = podDevice(f.deviceID)
+		return nil
+	}
+	clusters := identity.OpenClusters(be.dir)
+	generation := be.coordinator.Generation()
+	if err := clusters.Bind(f.namespace, be.endpointNames(), generation); err != nil {
+		return err
+	}
+	id, err := identity.Open(be.dir, identity.Options{Device: f.deviceID})
+	if err != nil {
+		return err
+	}
+	if id.Notice != "" {
+		fmt.Fprintf(os.Stderr, "syncnode: %s\n", id.Notice)
+	}
+	be.device = id.Device
+	be.book, err = book.Open(ctx, book.Config{Dir: clusters.Dir(f.namespace, generation), Device: id.Device, Log: logger(os.Stderr)})
+	return err
+}
+
+// endpointNames are how the data directory remembers which cluster this is.
+func (be *backend) endpointNames() []string {
+	if len(be.flags.endpoints) == 0 {
+		return []string{"embedded"}
+	}
+	return be.flags.endpoints
+}
+
+// podDevice names what has no disk: it holds leases and has no log.
+func podDevice(given string) string {
+	if given == "" {
+		given, _ = os.Hostname()
+		return "pod." + strings.Trim(given, "-.") + "." + coord.NewNonce()[:8]
+	}
+	return "pod." + given
+}
+
+// dispatcher is the path of runs over this backend.
+func (be *backend) dispatcher() (*dispatch.Dispatcher, error) {
+	cfg := dispatch.Config{
+		Coordinator: be.coordinator, Device: be.device, Dead: be.dead, Logger: logger(os.Stderr), BackendTimeout: be.flags.timeout,
+	}
+	if be.book != nil {
+		cfg.Book = be.book
+	}
+	return dispatch.New(cfg)
+}
+
+// floor is the highest epoch of an agent that this device knows of.
+func (be *backend) floor(ctx context.Context, agent string) (coord.Epoch, error) {
+	if be.book == nil {
+		return 0, nil
+	}
+	s, err := be.book.Standing(ctx, agent, "")
+	return s.Floor, err
+}
+
+// granted notes a grant in the journal.
+func (be *backend) granted(ctx context.Context, l coord.Lease) error {
+	if be.book == nil {
+		return nil
+	}
+	return be.book.Granted(ctx, l.Agent, l.Epoch)
+}
+
+// leave makes close leave the liveness of this process to run out, and its lock file to prove its death.
+func (be *backend) leave() { be.left = true }
+
+// closeTime bounds how long leaving in good order may take; what is not given back runs out by itself.
+const closeTime = 3 * time.Second
+
+// close gives everything back. It may be called on a half-open backend.
+func (be *backend) close() {
+	if be.book != nil {
+		be.book.Close()
+	}
+	if be.coordinator != nil && !be.left {
+		ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+		be.coordinator.Close(ctx)
+		cancel()
+	}
+	if be.lock != nil && !be.left {
+		be.lock.Close()
+	}
+	if be.client != nil {
+		be.client.Close()
+	}
+	if be.embedded != nil {
+		be.embedded.Close()
+	}
+}
+
+func isBusy(err error) bool { return errors.Is(err, embedded.ErrBusy) }

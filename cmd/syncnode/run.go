@@ -1,0 +1,377 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/syncnode/syncnode/coord"
+	"github.com/syncnode/syncnode/internal/ident"
+)
+
+// A runRow is a run as lists and JSON show it.
+type runRow struct {
+	Agent      string       `json:"agent"`
+	Run        string       `json:"run_id"`
+	Occurrence string       `json:"occurrence,omitempty"`
+	State      string       `json:"state"`
+	Cause      string       `json:"cause,omitempty"`
+	Device     string       `json:"device,omitempty"`
+	Epoch      uint64       `json:"epoch,omitempty"`
+	Since      string       `json:"since,omitempty"`
+	Input      string       `json:"input_digest,omitempty"`
+	Attempts   []attemptRow `json:"attempts,omitempty"`
+	Next       string       `json:"next,omitempty"`
+}
+
+type attemptRow struct {
+	ID        string `json:"attempt"`
+	Device    string `json:"device"`
+	Epoch     uint64 `json:"epoch"`
+	State     string `json:"state"`
+	Alive     bool   `json:"alive,omitempty"`
+	Cause     string `json:"cause,omitempty"`
+	Exit      int    `json:"exit_code"`
+	Begun     string `json:"begun"`
+	Ended     string `json:"ended,omitempty"`
+	By        string `json:"by,omitempty"`
+	Reason    string `json:"reason,omitempty"`
+	Abandoned bool   `json:"abandoned,omitempty"`
+}
+
+func rfc3339(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
+func runRowOf(v coord.View) runRow {
+	r := runRow{Agent: v.Entry.Agent, Run: v.Entry.Run, Occurrence: v.Entry.Occurrence, State: string(v.State), Input: v.Entry.Input}
+	for _, a := range v.Entry.Attempts {
+		r.Attempts = append(r.Attempts, attemptRow{
+			ID: a.ID, Device: a.Device, Epoch: uint64(a.Epoch), State: string(a.State), Alive: a.State == coord.Open && v.Alive[a.Liveness],
+			Cause: a.Cause, Exit: a.Exit, Begun: rfc3339(a.Begun), Ended: rfc3339(a.Ended), By: a.By, Reason: a.Reason, Abandoned: a.Abandoned,
+		})
+	}
+	if a, ok := deciding(v); ok {
+		r.Device, r.Epoch, r.Cause, r.Since = a.Device, uint64(a.Epoch), a.Cause, rfc3339(a.Begun)
+		if !a.Ended.IsZero() {
+			r.Since = rfc3339(a.Ended)
+		}
+	}
+	r.Next = nextForRun(v)
+	return r
+}
+
+// deciding is the attempt that a run's state rests on.
+func deciding(v coord.View) (coord.Attempt, bool) {
+	want := map[coord.RunState]coord.State{coord.RunCommitted: coord.Committed, coord.RunRunning: coord.Open,
+		coord.RunInDoubt: coord.Open, coord.RunFailed: coord.Failed, coord.RunFree: coord.Void}[v.State]
+	for i := len(v.Entry.Attempts) - 1; i >= 0; i-- {
+		if a := v.Entry.Attempts[i]; a.State == want {
+			return a, true
+		}
+	}
+	return coord.Attempt{}, false
+}
+
+func nextForRun(v coord.View) string {
+	switch v.State {
+	case coord.RunInDoubt:
+		return fmt.Sprintf("nobody alive saw how it ended: find out, then `syncnode run resolve %s --as committed|failed --reason TEXT`", v.Entry.Run)
+	case coord.RunFailed:
+		return fmt.Sprintf("it is not run again by itself: `syncnode run retry %s --reason TEXT` permits one more attempt", v.Entry.Run)
+	case coord.RunRunning:
+		return "it is running: wait for it"
+	case coord.RunCommitted:
+		return "it is done and will not be run again"
+	default:
+		return "it may be run"
+	}
+}
+
+func newRun() *cobra.Command {
+	cmd := &cobra.Command{Use: "run", Short: "see runs, and decide what is in doubt", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	cmd.AddCommand(newRunList(), newRunShow(), newRunResolve(), newRunRetry())
+	return cmd
+}
+
+func newRunList() *cobra.Command {
+	var b backendFlags
+	var out outputFlag
+	var agent, device string
+	var states []string
+	var limit int
+	cmd := &cobra.Command{Use: "list", Short: "list runs with their state, and since when", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			filter := coord.Filter{Agent: agent, Device: device}
+			for _, s := range states {
+				state, err := parseRunState(s)
+				if err != nil {
+					return err
+				}
+				filter.States = append(filter.States, state)
+			}
+			return b.read(cmd, &out, func(ctx context.Context, c coord.Coordinator) error {
+				views, err := listRuns(ctx, c, filter, limit)
+				if err != nil {
+					return err
+				}
+				rows := make([]runRow, len(views))
+				for i, v := range views {
+					rows[i] = runRowOf(v)
+				}
+				return printRows(out, cmd.OutOrStdout(), rows, "AGENT\tRUN\tSTATE\tCAUSE\tDEVICE\tEPOCH\tSINCE\tOCCURRENCE", func(r runRow) string {
+					return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s", r.Agent, r.Run, r.State, dash(r.Cause), dash(r.Device), r.Epoch, dash(r.Since), dash(r.Occurrence))
+				})
+			})
+		}}
+	b.register(cmd.Flags())
+	out.register(cmd.Flags())
+	registerAgent(cmd.Flags(), &agent)
+	cmd.Flags().StringVar(&device, "device", "", "only runs with an attempt of this `DEVICE`")
+	cmd.Flags().StringSliceVar(&states, "state", nil, "only runs in these `STATES`: running, in-doubt, failed, committed, free")
+	cmd.Flags().IntVar(&limit, "limit", 1000, "at most this many")
+	return cmd
+}
+
+func parseRunState(s string) (coord.RunState, error) {
+	state := coord.RunState(strings.ReplaceAll(s, "-", " "))
+	switch state {
+	case coord.RunFree, coord.RunRunning, coord.RunInDoubt, coord.RunFailed, coord.RunCommitted:
+		return state, nil
+	}
+	return "", usagef("--state %q: want running, in-doubt, failed, committed or free", s)
+}
+
+func listRuns(ctx context.Context, c coord.Ledger, f coord.Filter, limit int) ([]coord.View, error) {
+	var views []coord.View
+	for {
+		f.Limit = min(1000, max(1, limit-len(views)))
+		page, err := c.List(ctx, f)
+		if err != nil {
+			return nil, err
+		}
+		views = append(views, page.Views...)
+		if page.Next == "" || len(views) >= limit {
+			return views, nil
+		}
+		f.After = page.Next
+	}
+}
+
+// runName says which run a verb is about: an id, or agent and occurrence.
+type runName struct {
+	agent string
+	o     occurrenceFlags
+}
+
+func (n *runName) register(cmd *cobra.Command) {
+	registerAgent(cmd.Flags(), &n.agent)
+	n.o.register(cmd.Flags())
+}
+
+// find gives the agent and the id of the run that was named. An id alone is looked up in the list.
+func (n *runName) find(ctx context.Context, cmd *cobra.Command, namespace string, args []string, c coord.Ledger) (coord.View, error) {
+	run := ""
+	switch {
+	case len(args) == 1:
+		if err := ident.CheckRunID(args[0]); err != nil {
+			return coord.View{}, &usageError{err}
+		}
+		run = args[0]
+	case n.agent == "":
+		return coord.View{}, usagef("which run? Give its id, or --agent with --occurrence or --every")
+	default:
+		occurrence, err := n.o.resolve(cmd.Flags(), time.Now())
+		if err != nil {
+			return coord.View{}, err
+		}
+		run = ident.RunID(namespace, n.agent, occurrence)
+	}
+	if n.agent != "" {
+		return c.Look(ctx, coord.Question{Agent: n.agent, Run: run})
+	}
+	for f := (coord.Filter{Limit: 1000}); ; {
+		page, err := c.List(ctx, f)
+		if err != nil {
+			return coord.View{}, err
+		}
+		for _, v := range page.Views {
+			if v.Entry.Run == run {
+				return c.Look(ctx, coord.Question{Agent: v.Entry.Agent, Run: run})
+			}
+		}
+		if page.Next == "" {
+			return coord.View{}, fmt.Errorf("%w: %s is in no entry of the ledger; give --agent if it is old", coord.ErrNotFound, run)
+		}
+		f.After = page.Next
+	}
+}
+
+func newRunShow() *cobra.Command {
+	var b backendFlags
+	var out outputFlag
+	var n runName
+	cmd := &cobra.Command{Use: "show (ID | --agent A --occurrence K)", Short: "show a run: its attempts, their devices, epochs and ends", Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return b.read(cmd, &out, func(ctx context.Context, c coord.Coordinator) error {
+				v, err := n.find(ctx, cmd, b.namespace, args, c)
+				if err != nil {
+					return err
+				}
+				return printRun(cmd, out, runRowOf(v))
+			})
+		}}
+	b.register(cmd.Flags())
+	out.register(cmd.Flags())
+	n.register(cmd)
+	return cmd
+}
+
+func printRun(cmd *cobra.Command, out outputFlag, r runRow) error {
+	var text strings.Builder
+	fmt.Fprintf(&text, "run         %s\nagent       %s\noccurrence  %s\nstate       %s", r.Run, r.Agent, dash(r.Occurrence), r.State)
+	if r.Cause != "" {
+		fmt.Fprintf(&text, " (%s)", r.Cause)
+	}
+	fmt.Fprintln(&text)
+	if r.Device != "" {
+		fmt.Fprintf(&text, "device      %s\nepoch       %d\nsince       %s\n", r.Device, r.Epoch, r.Since)
+	}
+	for _, a := range r.Attempts {
+		fmt.Fprintf(&text, "attempt     %s  %s", a.ID, a.State)
+		if a.Cause != "" {
+			fmt.Fprintf(&text, " (%s, exit %d)", a.Cause, a.Exit)
+		}
+		fmt.Fprintf(&text, "  device %s  epoch %d  begun %s", a.Device, a.Epoch, a.Begun)
+		switch {
+		case a.Ended != "":
+			fmt.Fprintf(&text, "  ended %s", a.Ended)
+		case a.Alive:
+			text.WriteString("  its process is alive")
+		default:
+			text.WriteString("  its process is gone")
+		}
+		if a.By != "" {
+			fmt.Fprintf(&text, "  by %s: %s", a.By, a.Reason)
+		}
+		fmt.Fprintln(&text)
+	}
+	fmt.Fprintf(&text, "next        %s\n", r.Next)
+	return printOne(out, cmd.OutOrStdout(), r, text.String())
+}
+
+// decisionFlags are those of a person who decides about a run.
+type decisionFlags struct {
+	by, reason, attempt string
+	force               bool
+}
+
+func (d *decisionFlags) register(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&d.reason, "reason", "", "why, for the record (`TEXT`)")
+	cmd.Flags().StringVar(&d.by, "by", whoami(), "who decides, for the record (`NAME`)")
+	cmd.Flags().StringVar(&d.attempt, "attempt", "", "the `ATTEMPT` that was judged; the open one if there is only one")
+}
+
+func (d *decisionFlags) resolution(v coord.View, state coord.State) (coord.Resolution, error) {
+	r := coord.Resolution{Agent: v.Entry.Agent, Run: v.Entry.Run, Attempt: d.attempt, By: d.by, Reason: d.reason, Force: d.force}
+	if r.Attempt != "" {
+		return r, nil
+	}
+	for _, a := range v.Entry.Attempts {
+		switch {
+		case a.State != state:
+		case r.Attempt != "" && state == coord.Open:
+			return r, usagef("run %s has several open attempts: name one by --attempt", v.Entry.Run)
+		default:
+			r.Attempt = a.ID
+		}
+	}
+	if r.Attempt == "" {
+		return r, fmt.Errorf("run %s is %s and has no %s attempt; nothing was changed", v.Entry.Run, v.State, state)
+	}
+	return r, nil
+}
+
+func newRunResolve() *cobra.Command {
+	var b backendFlags
+	var out outputFlag
+	var n runName
+	var d decisionFlags
+	var as string
+	cmd := &cobra.Command{Use: "resolve (ID | --agent A --occurrence K) --as committed|failed --reason TEXT",
+		Short: "say how a run in doubt ended", Args: cobra.MaximumNArgs(1),
+		Long: `resolve closes an open attempt of which nobody alive saw the end. --as committed: it happened; the run is done.
+--as failed: it did not happen; the run is free and may be run again. A later report of the device that it did
+happen overrides the latter.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			state, ok := map[string]coord.State{"committed": coord.Committed, "failed": coord.Void}[as]
+			if !ok {
+				return usagef("--as %q: want committed (it happened) or failed (it did not)", as)
+			}
+			if d.reason == "" {
+				return usagef("resolve needs --reason TEXT, for the record")
+			}
+			return b.write(cmd, &out, n.agent, func(ctx context.Context, be *backend) error {
+				v, err := n.find(ctx, cmd, b.namespace, args, be.coordinator)
+				if err != nil {
+					return err
+				}
+				r, err := d.resolution(v, coord.Open)
+				if err != nil {
+					return err
+				}
+				r.As = state
+				if v, err = be.coordinator.Resolve(ctx, r); err != nil {
+					return err
+				}
+				return printRun(cmd, out, runRowOf(v))
+			})
+		}}
+	b.register(cmd.Flags())
+	out.register(cmd.Flags())
+	n.register(cmd)
+	d.register(cmd)
+	cmd.Flags().StringVar(&as, "as", "", "committed or failed")
+	cmd.Flags().BoolVar(&d.force, "force", false, "also while the attempt's process is alive")
+	return cmd
+}
+
+func newRunRetry() *cobra.Command {
+	var b backendFlags
+	var out outputFlag
+	var n runName
+	var d decisionFlags
+	cmd := &cobra.Command{Use: "retry (ID | --agent A --occurrence K) --reason TEXT",
+		Short: "permit one more attempt of a failed run; the next exec or node begins it", Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if d.reason == "" {
+				return usagef("retry needs --reason TEXT, for the record")
+			}
+			return b.write(cmd, &out, n.agent, func(ctx context.Context, be *backend) error {
+				v, err := n.find(ctx, cmd, b.namespace, args, be.coordinator)
+				if err != nil {
+					return err
+				}
+				r, err := d.resolution(v, coord.Failed)
+				if err != nil {
+					return err
+				}
+				if v, err = be.coordinator.Permit(ctx, r); err != nil {
+					return err
+				}
+				return printRun(cmd, out, runRowOf(v))
+			})
+		}}
+	b.register(cmd.Flags())
+	out.register(cmd.Flags())
+	n.register(cmd)
+	d.register(cmd)
+	return cmd
+}

@@ -1,0 +1,149 @@
+// Package arch holds the test that keeps the picture of the house in docs/architecture.md true.
+package arch
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/syncnode/syncnode/"
+
+// may lists, for each package, the packages of the module that it may import, and nothing else. What is not
+// listed here yet is an arrow nobody has thought about.
+var may = map[string][]string{
+	"internal/ident":    {},
+	"internal/child":    {},
+	"internal/proc":     {},
+	"internal/embedded": {},
+	"oplog":             {"internal/ident"},
+	"fold":              {"oplog"},
+	"coord":             {"internal/ident"},
+	"coord/memory":      {"coord", "coord/internal/rules", "internal/ident"},
+	"coord/etcd":        {"coord", "coord/internal/rules", "internal/ident"},
+	"coord/coordtest":   {"coord"},
+	"journal":           {"oplog", "internal/ident"},
+	"journal/index":     {"journal", "oplog"},
+	"identity":          {"internal/ident"},
+	"relay":             {"oplog"},
+	"relay/memory":      {"relay", "oplog", "internal/ident"},
+	"relay/etcd":        {"relay", "oplog", "internal/ident"},
+	"relay/relaytest":   {"relay", "oplog"},
+	"session":           {"relay", "fold", "oplog", "journal", "coord"},
+	"fence":             {"coord"},
+	"dispatch":          {"coord", "fence", "internal/ident"},
+	"internal/book":     {"dispatch", "coord", "oplog", "journal", "journal/index"},
+	"node":              {"session", "dispatch", "coord", "relay", "oplog"},
+	"test/cluster":      {},
+}
+
+// why says, for an arrow that people are tempted to draw, what it would break.
+var why = map[string]string{
+	"oplog":    "oplog is pure: no clock, I/O or goroutine, so that any host folds the same bytes",
+	"fold":     "fold is pure, and knows nothing of where ops come from",
+	"coord":    "the contract knows no implementation; no etcd type crosses it",
+	"relay":    "the contract knows no implementation; a relay never sees a fold",
+	"fence":    "the fence needs small interfaces, not an adapter",
+	"session":  "a session must work over any relay: wiring chooses one",
+	"dispatch": "the one path of a run decides over contracts; wiring chooses the adapters",
+}
+
+// wiring may import everything.
+var wiring = []string{"cmd/", "test/compose", "examples/", "bench", "internal/arch", "internal/ci"}
+
+type listed struct {
+	ImportPath string
+	Imports    []string
+}
+
+func list(t *testing.T, args ...string) []listed {
+	t.Helper()
+	out, err := exec.Command("go", append([]string{"list", "-json=ImportPath,Imports"}, args...)...).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []listed
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var l listed
+		switch err := dec.Decode(&l); {
+		case errors.Is(err, io.EOF):
+			return all
+		case err != nil:
+			t.Fatal(err)
+		}
+		all = append(all, l)
+	}
+}
+
+func isWiring(pkg string) bool {
+	return slices.ContainsFunc(wiring, func(w string) bool { return strings.HasPrefix(pkg, w) })
+}
+
+func TestPackagesImportOnlyWhatThePictureShows(t *testing.T) {
+	packages := list(t, module+"...")
+	if len(packages) < 10 {
+		t.Fatalf("%d packages found: the list was lost", len(packages))
+	}
+	for _, p := range packages {
+		pkg := strings.TrimPrefix(p.ImportPath, module)
+		if isWiring(pkg) {
+			continue
+		}
+		allowed, known := may[pkg]
+		if !known {
+			t.Errorf("package %s is not in the picture: add it to docs/architecture.md and to this test", pkg)
+			continue
+		}
+		for _, imp := range p.Imports {
+			to, ours := strings.CutPrefix(imp, module)
+			if ours && !slices.Contains(allowed, to) {
+				t.Errorf("%s imports %s, which the picture does not show. %s", pkg, to, why[pkg])
+			}
+		}
+	}
+}
+
+// foreign are imports that only the named packages may have.
+var foreign = []struct {
+	prefix, why string
+	only        []string
+}{
+	{"go.etcd.io/etcd/client", "only the etcd adapters speak to etcd; everything else speaks to a contract",
+		[]string{"coord/etcd", "relay/etcd", "internal/embedded", "test/cluster"}},
+	{"go.etcd.io/etcd/server", "only the embedded wiring and the test harness carry a server",
+		[]string{"internal/embedded", "test/cluster"}},
+	{"github.com/spf13", "flags belong to the program", nil},
+	{"go.etcd.io/bbolt", "only the derived index is a bbolt file", []string{"journal/index"}},
+}
+
+func TestForeignCodeStaysInItsPlace(t *testing.T) {
+	for _, p := range list(t, module+"...") {
+		pkg := strings.TrimPrefix(p.ImportPath, module)
+		if isWiring(pkg) {
+			continue
+		}
+		for _, imp := range p.Imports {
+			for _, f := range foreign {
+				if strings.HasPrefix(imp, f.prefix) && !slices.Contains(f.only, pkg) {
+					t.Errorf("%s imports %s: %s", pkg, imp, f.why)
+				}
+			}
+		}
+	}
+}
+
+func TestPurePackagesHaveNoClockFilesOrGoroutines(t *testing.T) {
+	for _, p := range list(t, module+"oplog", module+"fold") {
+		for _, imp := range p.Imports {
+			for _, no := range []string{"os", "net", "time", "sync", "context", "math/rand", "math/rand/v2"} {
+				if imp == no {
+					t.Errorf("%s imports %s: it must give the same answer everywhere", p.ImportPath, imp)
+				}
+			}
+		}
+	}
+}
