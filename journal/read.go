@@ -114,7 +114,7 @@ func (r *reader) run(from Cursor, yield func(Entry, error) bool) error {
 		return err
 	}
 	first := slices.IndexFunc(numbers, func(n uint64) bool { return n >= from.Segment })
-	if first < 0 || numbers[first] != from.Segment && from != (Cursor{}) {
+	if first < 0 || numbers[first] != from.Segment {
 		return fmt.Errorf("%w: segment %s", ErrLost, segmentName(r.t.at.series, from.Segment))
 	}
 	for _, n := range numbers[first:] {

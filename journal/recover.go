@@ -162,19 +162,21 @@ func (j *Journal) keepAside(f File, offset, size int64) (string, error) {
 	last := 0
 	for _, name := range names {
 		var n int
-		if _, err := fmt.Sscanf(name, "torn-%d.bin", &n); err == nil {
+		if _, err := fmt.Sscanf(name, "torn-%d.bin", &n); err == nil && name == tornName(n) {
 			last = max(last, n)
 		}
 	}
-	name := fmt.Sprintf("torn-%d.bin", last)
+	name := tornName(last)
 	if last > 0 {
 		if have, err := j.readFile(name); err == nil && bytes.Equal(have, cut) {
 			return name, nil
 		}
 	}
-	name = fmt.Sprintf("torn-%d.bin", last+1)
+	name = tornName(last + 1)
 	return name, j.writeFile(name, cut)
 }
+
+func tornName(n int) string { return fmt.Sprintf("torn-%d.bin", n) }
 
 // readFile reads a small file of the directory.
 func (j *Journal) readFile(name string) ([]byte, error) {

@@ -68,7 +68,7 @@ func (v *verifier) series(fsys FS, dir string, s Series, numbers []uint64) error
 	}
 	j.own, j.peers = t, t
 	v.chains = map[string]*oplog.Chain{}
-	for e, err := range j.Read(s, Cursor{Segment: numbers[0]}) {
+	for e, err := range j.Read(s, Cursor{}) {
 		if err != nil {
 			return err
 		}

@@ -154,8 +154,8 @@ func (s *state) applyOwn(db kv, op oplog.Op, d Detail) error {
 	if d.Settled != nil {
 		s.settle(db, *d.Settled)
 	}
-	if d.By != "" || d.Rank() == 0 || d.RunID == "" {
-		return nil
+	if d.By != "" || d.Rank() == 0 || d.RunID == "" || d.Attempt == "" {
+		return nil // nothing that the ledger would ask for
 	}
 	for i := len(s.Open) - 1; i >= 0; i-- {
 		if s.Open[i].Attempt == d.Attempt && s.Open[i].Run == d.RunID { // a later word of the same attempt takes its place
