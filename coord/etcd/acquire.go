@@ -80,7 +80,7 @@ func (c *Coordinator) Acquire(ctx context.Context, req coord.Request) (coord.Lea
 func (c *Coordinator) take(ctx context.Context, a ask, allow func(rules.Facts) (coord.Attempt, bool, error)) (coord.Lease, coord.Attempt, error) {
 	leave, err := c.enter(ctx, a.Agent)
 	if err != nil {
-		return coord.Lease{}, coord.Attempt{}, err
+		return coord.Lease{}, coord.Attempt{}, straying(c.leftOf(a) != nil, err)
 	}
 	defer func() { leave() }()
 	b, err := c.resume(ctx, a)

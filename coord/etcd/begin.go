@@ -30,27 +30,34 @@ func (c *Coordinator) Begin(ctx context.Context, b coord.Begin) (coord.Attempt, 
 	if err := b.Check(); err != nil {
 		return coord.Attempt{}, err
 	}
-	leave, err := c.enter(ctx, b.Lease.Agent)
-	if err != nil {
-		return coord.Attempt{}, err
-	}
-	defer leave()
-	if err := c.settleLeft(ctx, b.Lease.Agent); err != nil {
-		return coord.Attempt{}, err
-	}
 	c.mu.Lock()
 	before, stray := c.begins[b.Attempt]
 	c.mu.Unlock()
+	leave, err := c.enter(ctx, b.Lease.Agent)
+	if err != nil {
+		return coord.Attempt{}, straying(stray, err)
+	}
+	defer leave()
+	if err := c.settleLeft(ctx, b.Lease.Agent); err != nil {
+		return coord.Attempt{}, straying(stray, err)
+	}
+	return c.begin(ctx, b, before, stray)
+}
+
+// begin sends begins until one is answered by a verdict. before and stray tell of an earlier call with the same nonces.
+func (c *Coordinator) begin(ctx context.Context, b coord.Begin, before state, stray bool) (coord.Attempt, error) {
 	st, ok := c.assumed(b)
+	ok = ok && !stray
 	for {
-		if !ok || stray {
+		var err error
+		if !ok {
 			if st, err = c.look(ctx, "begin", b.Lease.Agent, b.Run); err != nil {
-				return coord.Attempt{}, err
+				return coord.Attempt{}, c.unbegun(b, before, stray, err)
 			}
 		}
 		f, err := c.facts(st, b.Lease.Agent, b.Run)
 		if err != nil {
-			return coord.Attempt{}, err
+			return coord.Attempt{}, c.unbegun(b, before, stray, err)
 		}
 		a, again, verdict := rules.Begin(f, b)
 		switch {
@@ -60,21 +67,22 @@ func (c *Coordinator) Begin(ctx context.Context, b coord.Begin) (coord.Attempt, 
 		case verdict != nil:
 			return coord.Attempt{}, c.refuse(ctx, b, before, st, stray, verdict)
 		}
+		before, ok = st, false
 		var done bool
-		if a, done, st, stray, err = c.open(ctx, b, f, st, stray); err != nil || done {
+		if a, done, stray, err = c.open(ctx, b, f, st, stray); err != nil || done {
 			return a, err
 		}
-		before, ok = st, false
 	}
 }
 
-// open sends one begin. Without done and without an error it was refused by a compare.
-func (c *Coordinator) open(ctx context.Context, b coord.Begin, f rules.Facts, st state, stray bool) (coord.Attempt, bool, state, bool, error) {
-	a := rules.Attempt(b, f.Holder, c.liveness(f.Holder.Liveness), time.Now())
+// beginning is the content of a begin.
+func (c *Coordinator) beginning(b coord.Begin, f rules.Facts, st state) (p proposal, a coord.Attempt, raw string) {
+	a = rules.Attempt(b, f.Holder, c.liveness(f.Holder.Liveness), time.Now())
 	run, holder := c.keys.run(b.Lease.Agent, b.Run), c.keys.holder(b.Lease.Agent)
-	raw := encode(entryValue(rules.Open(f, b, a)))
-	p := proposal{what: "begin", agent: b.Lease.Agent, stray: stray,
-		cmps:   append(st.unchanged(holder), c.beginGuards(st, f, b)...),
+	raw = encode(entryValue(rules.Open(f, b, a)))
+	cmps := append(st.unchanged(holder), c.beginGuards(st, f, b)...)
+	return proposal{what: "begin", agent: b.Lease.Agent,
+		cmps:   append(cmps, c.sameMeta()),
 		puts:   []clientv3.Op{clientv3.OpPut(run, raw)},
 		gets:   unique(append(c.runKeys(b.Lease.Agent, b.Run, 0), holder, c.keys.meta())),
 		shared: true,
@@ -83,20 +91,21 @@ func (c *Coordinator) open(ctx context.Context, b coord.Begin, f rules.Facts, st
 			got, ok := coord.Entry{Attempts: e.Attempts}.Find(b.Attempt)
 			return err == nil && ok && got.State == coord.Open && got.Request == b.Request && c.mine(got.Liveness)
 		},
-	}
-	p.cmps = append(p.cmps, c.sameMeta())
+	}, a, raw
+}
+
+// open sends one begin. Without done and without an error it was refused by a compare.
+func (c *Coordinator) open(ctx context.Context, b coord.Begin, f rules.Facts, st state, stray bool) (a coord.Attempt, done, astray bool, err error) {
+	p, a, raw := c.beginning(b, f, st)
+	p.stray = stray
+	run := c.keys.run(b.Lease.Agent, b.Run)
 	ans, err := c.propose(ctx, p)
 	if err != nil {
-		if errors.Is(err, coord.ErrIndeterminate) {
-			c.mu.Lock()
-			c.begins[b.Attempt] = st
-			c.mu.Unlock()
-		}
-		return coord.Attempt{}, false, st, stray, err
+		return coord.Attempt{}, false, stray, c.unbegun(b, st, stray || errors.Is(err, coord.ErrIndeterminate), err)
 	}
 	if !ans.done {
 		// The next look judges. What this copy compared tells then whether a copy may still be under way.
-		return coord.Attempt{}, false, st, ans.stray, nil
+		return coord.Attempt{}, false, ans.stray, nil
 	}
 	if ans.st.has(run) { // an earlier copy did it, maybe of an earlier call
 		if e, _, err := get[runValue](ans.st, run); err == nil {
@@ -106,7 +115,17 @@ func (c *Coordinator) open(ctx context.Context, b coord.Begin, f rules.Facts, st
 		ans.st.kvs[run] = &mvccpb.KeyValue{Key: []byte(run), Value: []byte(raw), ModRevision: ans.st.rev}
 	}
 	c.opened(b, ans.st)
-	return a, true, st, false, nil
+	return a, true, false, nil
+}
+
+// unbegun is the error of a begin that got no verdict. If copies of it may be under way, what they compare is kept.
+func (c *Coordinator) unbegun(b coord.Begin, compared state, stray bool, err error) error {
+	if stray {
+		c.mu.Lock()
+		c.begins[b.Attempt] = compared
+		c.mu.Unlock()
+	}
+	return straying(stray, err)
 }
 
 // beginGuards are the compares of a begin beside its holder: the entry and the bucket as they were read, no gate, and

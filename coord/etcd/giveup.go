@@ -30,13 +30,21 @@ func (c *Coordinator) enter(ctx context.Context, agent string) (leave func(), er
 // resume returns what the process asked for and did not settle, if a asks for the very same thing again. Anything
 // else is given up first.
 func (c *Coordinator) resume(ctx context.Context, a ask) (*bid, error) {
-	c.mu.Lock()
-	b := c.left[a.Agent]
-	c.mu.Unlock()
-	if b != nil && b.begin != nil && a.begin != nil && b.begin.Attempt == a.begin.Attempt && b.begin.Request == a.begin.Request {
+	if b := c.leftOf(a); b != nil {
 		return b, nil
 	}
 	return nil, c.settleLeft(ctx, a.Agent)
+}
+
+// leftOf is what the very same Start left unsettled; nil if nothing.
+func (c *Coordinator) leftOf(a ask) *bid {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b := c.left[a.Agent]
+	if b != nil && b.begin != nil && a.begin != nil && b.begin.Attempt == a.begin.Attempt && b.begin.Request == a.begin.Request {
+		return b
+	}
+	return nil
 }
 
 // settleLeft gives up what the process asked for the agent and did not settle. The caller is its writer.

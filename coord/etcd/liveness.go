@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -220,7 +221,8 @@ func (l *life) touch(ctx context.Context) error {
 	case <-r.done:
 		return r.err
 	case <-ctx.Done():
-		return l.c.tries("renew the liveness of device", l.device).ended(ctx, false)
+		return fmt.Errorf("renew the liveness of device %s: %w: no answer from %s yet: %w", l.device, coord.ErrNotSent,
+			strings.Join(l.c.client.Endpoints(), ","), context.Cause(ctx))
 	}
 }
 

@@ -106,7 +106,10 @@ var definite = []error{
 
 // permanent reports whether asking again cannot help.
 func permanent(err error) bool {
-	return classify(err) == refused && status.Code(err) != codes.Unavailable && !errors.Is(err, rpctypes.ErrTooManyRequests)
+	if classify(err) != refused || status.Code(err) == codes.Unavailable {
+		return false
+	}
+	return !errors.Is(err, rpctypes.ErrTooManyRequests) && !errors.Is(err, rpctypes.ErrInvalidAuthToken)
 }
 
 // propose sends p, again and again with the same content, until it is answered or ctx ends.
@@ -263,7 +266,7 @@ func (t *tries) ended(ctx context.Context, maybe bool) error {
 	}
 	cause := context.Cause(ctx)
 	at := strings.Join(t.c.client.Endpoints(), ",")
-	if t.sent == 0 {
+	if t.sent == 0 || t.last == nil {
 		return fmt.Errorf("%s: %w: given up before it was sent to %s: %w", t.name(), kind, at, cause)
 	}
 	return fmt.Errorf("%s: %w: no answer from %s in %s after %d tries (last: %w): %w", t.name(), kind, at,
