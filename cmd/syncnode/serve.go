@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/syncnode/syncnode/coord"
+	"github.com/syncnode/syncnode/internal/embedded"
+	"github.com/syncnode/syncnode/node"
+	"github.com/syncnode/syncnode/relay"
+	relayetcd "github.com/syncnode/syncnode/relay/etcd"
+	"github.com/syncnode/syncnode/session"
+)
+
+// serveFlags are those of a node.
+type serveFlags struct {
+	backendFlags
+	relay     string
+	pumpEvery time.Duration
+	relayMax  int64
+	member    embedded.Member
+	start     time.Duration
+}
+
+const serveLong = `serve keeps this device going: it exchanges the device's log with its peers through the relay, and brings into
+the ledger what earlier processes of the device left open. It ends in good order on TERM or INT, with code 0.
+
+Commands that exec runs on the same data directory are pumped too; both may work at once.
+
+With --member-name and --member-cluster it is also one member of an etcd cluster that the nodes form among
+themselves. The flags mean what etcd's --name, --initial-cluster, --listen-peer-urls and --listen-client-urls
+mean. Such a cluster speaks plain HTTP: keep it on a network of its own.`
+
+func newServe() *cobra.Command {
+	var f serveFlags
+	cmd := &cobra.Command{
+		Use: "serve", Short: "keep this device's log in step with its peers, and settle what was left open", Long: serveLong, Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+	}
+	f.register(cmd.Flags())
+	return cmd
+}
+
+func (f *serveFlags) register(flags *pflag.FlagSet) {
+	f.backendFlags.register(flags)
+	flags.StringVar(&f.relay, "relay", "etcd", "where peers meet: etcd or none")
+	flags.DurationVar(&f.pumpEvery, "pump-every", node.DefaultPumpEvery, "how often to look at the relay; news is fetched sooner")
+	flags.Int64Var(&f.relayMax, "relay-max-bytes", relayetcd.DefaultMaxBytes, "the `BYTES` of op lines that the relay may hold in etcd")
+	flags.StringVar(&f.member.Name, "member-name", "", "be the member of this `NAME` of an etcd cluster")
+	flags.StringVar(&f.member.Cluster, "member-cluster", "", "all members, as `NAME=URL,…`")
+	flags.StringVar(&f.member.PeerListen, "member-peer-listen", "", "the `URL` to listen on for other members; its own in the list if not given")
+	flags.StringVar(&f.member.ClientListen, "member-client-listen", "", "the `URL` to listen on for clients (http://127.0.0.1:2379)")
+	flags.DurationVar(&f.start, "member-timeout", 2*time.Minute, "how long to wait for a quorum of members")
+}
+
+func (f *serveFlags) check() error {
+	switch {
+	case f.relay != "etcd" && f.relay != "none":
+		return usagef("--relay %q: want etcd or none", f.relay)
+	case (f.member.Name == "") != (f.member.Cluster == ""):
+		return usagef("--member-name and --member-cluster belong together")
+	case f.member.Name != "" && len(f.endpoints) > 0:
+		return usagef("--endpoints and --member-name are two choices: use an etcd, or be a part of one")
+	case f.pumpEvery <= 0 || f.relayMax <= 0 || f.start <= 0:
+		return usagef("--pump-every, --relay-max-bytes and --member-timeout must be above 0")
+	}
+	return f.backendFlags.check()
+}
+
+func (f *serveFlags) run(cmd *cobra.Command) error {
+	if err := f.check(); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	if f.member.Name != "" {
+		server, err := f.join(ctx)
+		if err != nil {
+			return err
+		}
+		defer server.Close()
+		f.endpoints = []string{server.Endpoint()}
+		log.Info("member of the etcd cluster", "name", f.member.Name, "endpoint", server.Endpoint())
+	}
+	be, err := f.open(ctx, use{agent: "serve", write: true, wait: defaultBusyWait})
+	if err != nil {
+		return err
+	}
+	defer be.close()
+	n, err := f.node(ctx, be, log)
+	if err != nil {
+		return err
+	}
+	log.Info("serving", "device", be.device, "namespace", f.namespace, "generation", be.coordinator.Generation(), "data_dir", be.dir)
+	return n.Run(ctx)
+}
+
+func (f *serveFlags) join(ctx context.Context) (*embedded.Server, error) {
+	f.member.Dir = filepath.Join(f.dataDir, "member")
+	ctx, cancel := context.WithTimeout(ctx, f.start)
+	defer cancel()
+	return embedded.Join(ctx, f.member)
+}
+
+// node wires the session, the relay and the dispatcher's settling.
+func (f *serveFlags) node(ctx context.Context, be *backend, log *slog.Logger) (*node.Node, error) {
+	s, err := session.Open(ctx, session.Config{
+		Device: be.device, Journal: be.book.Journal(), Coordinator: holder{be.coordinator}, Logger: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	d, err := be.dispatcher()
+	if err != nil {
+		return nil, err
+	}
+	relays := map[string]relay.Relay{}
+	if f.relay == "etcd" {
+		open, cancel := context.WithTimeoutCause(ctx, f.timeout, fmt.Errorf("%s did not answer within %s", be.where, f.timeout))
+		defer cancel()
+		r, err := relayetcd.Open(open, relayetcd.Config{Client: be.client, Namespace: f.namespace, MaxBytes: f.relayMax})
+		if err != nil {
+			return nil, causeOf(open, err)
+		}
+		relays["etcd"] = r
+	}
+	return node.New(node.Config{
+		Device: be.device, Session: s, Settler: d, Leases: be.coordinator, Relays: relays, PumpEvery: f.pumpEvery, Logger: log,
+	})
+}
+
+// holder shows a session what it needs of a coordinator.
+type holder struct{ leases coord.LeaseCoordinator }
+
+// Current implements session.Holder.
+func (h holder) Current(ctx context.Context, agent string) (string, uint64, bool, error) {
+	l, held, err := h.leases.Current(ctx, agent)
+	return l.Device, uint64(l.Epoch), held, err
+}
