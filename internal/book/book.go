@@ -137,7 +137,7 @@ func (b *Book) Standing(ctx context.Context, agent, run string) (dispatch.Standi
 }
 
 func (p *page) standing(agent, run string) (dispatch.Standing, error) {
-	out := dispatch.Standing{At: position(p.tx)}
+	out := dispatch.Standing{At: p.b.position()}
 	var err error
 	if out.Floor, err = p.floor(agent); err != nil {
 		return out, err
@@ -312,8 +312,9 @@ func (b *Book) check(agent, run string, a coord.Attempt) error {
 	return nil
 }
 
-func position(tx *journal.Tx) coord.Position {
-	head, ok := tx.Head()
+// position is the head of what is committed; what the index shows goes as far.
+func (b *Book) position() coord.Position {
+	head, ok := b.journal.Head()
 	if !ok {
 		return coord.Position{}
 	}
