@@ -131,7 +131,7 @@ func TestAFailingRelayKeepsNoOtherFromBeingPumped(t *testing.T) {
 		if got := w.sess.count(bad); got < 11 {
 			t.Errorf("bad relay tried %d times, want at least 11", got)
 		}
-		if got := strings.Count(w.log.String(), "pump failed"); got != 1 {
+		if got := strings.Count(w.log.String(), `msg="pump failed`); got != 1 {
 			t.Errorf("one lasting trouble was told %d times, want once", got)
 		}
 	})
