@@ -95,7 +95,7 @@ func New(cfg Config) (*Dispatcher, error) {
 	d.cfg = cfg
 	var err error
 	d.fence, err = fence.New(fence.Config{
-		Attempts: cfg.Coordinator, Device: cfg.Device, Dead: cfg.Dead, Void: cfg.Book.Void, Guard: cfg.Guard,
+		Attempts: cfg.Coordinator, Device: cfg.Device, Dead: cfg.Dead, Void: d.void, Guard: cfg.Guard,
 	})
 	return d, err
 }
@@ -159,6 +159,14 @@ func (r *run) log(res Result) Result {
 	r.d.cfg.Logger.Log(context.Background(), level, "run ended", "agent", r.job.Agent, "run", r.job.Run, "attempt", res.Attempt,
 		"epoch", uint64(res.Epoch), "code", res.Code, "ran", string(res.Ran), "state", string(res.State), "cause", res.Cause)
 	return res
+}
+
+// void leaves the attempts alone that this process is busy with, whatever was proved of it.
+func (d *Dispatcher) void(ctx context.Context, agent, run string, a coord.Attempt) (bool, error) {
+	if d.busyWith(a.ID) {
+		return false, nil
+	}
+	return d.cfg.Book.Void(ctx, agent, run, a)
 }
 
 func (d *Dispatcher) claim(attempt string, on bool) {

@@ -179,7 +179,7 @@ func TestAnAttemptProvedNeverStartedIsFree(t *testing.T) {
 					}
 				})
 				got, err := h.d.Settle(t.Context())
-				if err != nil || (got.Voided == 1) != (c.want == coord.RunFree) || (got.InDoubt == 1) != (c.want == coord.RunInDoubt) {
+				if err != nil || (got.Voided == 1) != (c.want == coord.RunFree) || (got.Open == 1) != (c.want == coord.RunInDoubt) {
 					t.Errorf("got %+v, %v", got, err)
 				}
 				if v := h.view(occurrence); v.State != c.want {
@@ -244,5 +244,71 @@ func TestSettleLeavesWhatIsRunningHereAlone(t *testing.T) {
 			h.book.effect(+1)
 		}
 		wantCode(t, h.run(w), 0, dispatch.Yes, coord.RunCommitted)
+	})
+}
+
+func TestADoubtThatPoliciesMayNotTouchIsHeld(t *testing.T) {
+	for name, leave := range map[string]func(t *testing.T, s *memory.Store, b *book){
+		"records contradict each other": func(t *testing.T, s *memory.Store, b *book) {
+			a := crashed(t, s, "dead", newBook(), true)
+			b.foreign = append(b.foreign, coord.Record{Run: runID(occurrence), Attempt: a.ID, Device: "dead", Author: "third", Epoch: a.Epoch, State: coord.Committed})
+		},
+		"the ledger does not hold the attempt": func(t *testing.T, s *memory.Store, b *book) {
+			b.log = append(b.log, coord.Outcome{Agent: agent, Run: runID(occurrence), Attempt: coord.Attempt{ID: coord.NewNonce(), Device: "a", Epoch: 3, State: coord.Open}})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s *memory.Store) {
+				b := newBook()
+				leave(t, s, b)
+				h, w := newHostOver(t, s, "a", b), &work{}
+				for _, policy := range []func(*dispatch.Job){retryDoubt, probing(false, true, nil)} {
+					wantCode(t, h.run(w, policy), 112, dispatch.Maybe, coord.RunInDoubt)
+				}
+				if w.count() != 0 {
+					t.Error("it ran")
+				}
+			})
+		})
+	}
+}
+
+func TestSettleClosesNothingOnAnothersWord(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *memory.Store) {
+		b := newBook()
+		a := crashed(t, s, "a", b, true)
+		b.foreign = append(b.foreign, coord.Record{Run: runID(occurrence), Attempt: a.ID, Device: "a", Author: "third", Epoch: a.Epoch, State: coord.Failed})
+		h := newHostOver(t, s, "a", b, dead)
+		if got, err := h.d.Settle(t.Context()); err != nil || got != (dispatch.Settling{Open: 1}) {
+			t.Errorf("got %+v, %v", got, err)
+		}
+		h.wantLedger(occurrence, coord.RunInDoubt, "")
+	})
+}
+
+// A doubt that arises between look and start is treated by the policy like any other.
+func TestWhatWasLookedAtMayMove(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *memory.Store) {
+		h, w := newHost(t, s, "a"), &work{}
+		once := sync.OnceFunc(func() {
+			c := s.Process(coord.Process{Host: "dead"})
+			_, _, err := c.Start(t.Context(), coord.Request{Agent: agent, Device: "dead", TTL: 2 * time.Second},
+				coord.Begin{Run: runID(occurrence), Occurrence: occurrence, Attempt: coord.NewNonce(), Request: coord.NewNonce()})
+			if err != nil {
+				t.Error(err)
+			}
+			c.Crash()
+			time.Sleep(3 * time.Second)
+		})
+		h.c.fail(func(op string) error {
+			if op == "start" {
+				once()
+			}
+			return nil
+		}, nil)
+		wantCode(t, h.run(w, retryDoubt), 0, dispatch.Yes, coord.RunCommitted)
+		if n := len(h.view(occurrence).Entry.Attempts); n != 2 || w.count() != 1 {
+			t.Errorf("%d attempts, begun %d times", n, w.count())
+		}
 	})
 }

@@ -254,8 +254,43 @@ func TestTimeLimitStopsAndIsRecordedAsFailed(t *testing.T) {
 func TestSuccessBeforeTheStopReachedItIsCommitted(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *memory.Store) {
 		h := newHost(t, s, "a")
-		r := h.run(&work{takes: time.Minute}, func(j *dispatch.Job) { j.Timeout = time.Minute + time.Nanosecond })
+		r := h.run(&work{takes: time.Hour, late: true}, func(j *dispatch.Job) { j.Timeout = time.Minute })
 		wantCode(t, r, 0, dispatch.Yes, coord.RunCommitted)
+	})
+}
+
+func TestAnEpochIsAboveWhatTheDeviceKnowsAndTheAttemptNotesItsPlace(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *memory.Store) {
+		h := newHost(t, s, "a")
+		h.book.floor[agent] = 41
+		h.book.log = make([]coord.Outcome, 3)
+		h.book.log[0].Attempt.State, h.book.log[1].Attempt.State, h.book.log[2].Attempt.State = coord.Open, coord.Open, coord.Open
+		r := h.run(&work{})
+		if at := h.view(occurrence).Entry.Attempts[0].At; r.Epoch != 42 || at != (coord.Position{Next: 3, Head: "op3"}) {
+			t.Errorf("epoch %d, place %+v", r.Epoch, at)
+		}
+		if h.book.floor[agent] != 42 {
+			t.Errorf("the grant was not noted: %d", h.book.floor[agent])
+		}
+	})
+}
+
+// The lease is kept while an effect takes its time to end.
+func TestAStoppedEffectKeepsItsLeaseUntilItHasEnded(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *memory.Store) {
+		h, w := newHost(t, s, "a"), &work{takes: time.Hour, slow: 40 * time.Second}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(10*time.Second, func() { cancel(dispatch.ErrDrain) })
+		time.AfterFunc(45*time.Second, func() {
+			if l, held, err := h.memory().Current(t.Context(), agent); err != nil || !held || l.Expired {
+				t.Errorf("%+v, %v, %v", l, held, err)
+			}
+		})
+		r := h.check(h.d.Run(ctx, h.job(w, func(j *dispatch.Job) { j.TTL, j.Grace = 2*time.Second, time.Minute })))
+		wantCode(t, r, 143, dispatch.Yes, coord.RunFailed)
+		if r.Cause != coord.CauseDrain || !w.killed.IsZero() {
+			t.Errorf("%+v, killed at %v", r, w.killed)
+		}
 	})
 }
 

@@ -1,6 +1,7 @@
 package dispatch_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -48,6 +49,25 @@ func TestAnEffectIsGoneBeforeItsLeaseCanEnd(t *testing.T) {
 			})
 		}
 	}
+}
+
+func TestAStopThatTakesItsTimeDoesNotDelayTheKill(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *memory.Store) {
+		h, w := newHost(t, s, "a"), &work{takes: time.Hour, stubborn: true, lazy: 1500 * time.Millisecond}
+		var lease coord.Lease
+		var thaw func()
+		ctx, cancel := context.WithCancelCause(t.Context())
+		w.inside = func(h *host, p dispatch.Permit) {
+			lease, _, _ = h.memory().Current(t.Context(), agent)
+			thaw = h.c.freeze()
+			time.AfterFunc(3*time.Second, func() { cancel(dispatch.ErrDrain) })
+		}
+		r := h.check(h.d.Run(ctx, h.job(w, func(j *dispatch.Job) { j.TTL, j.Grace = 5*time.Second, time.Hour })))
+		thaw()
+		if got := w.over.Sub(lease.Sent); got >= lease.TTL || r.Ran != dispatch.Yes {
+			t.Errorf("gone after %s of %s: %+v", got, lease.TTL, r)
+		}
+	})
 }
 
 func TestABackendThatComesBackInTimeRecordsTheLoss(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/syncnode/syncnode/coord"
+	"github.com/syncnode/syncnode/fence"
 )
 
 // settleShare is the part of the time before a start that old outcomes may take.
@@ -15,12 +16,12 @@ const settleShare = 4
 type Settling struct {
 	Finished int // outcomes of the journal that were written into the ledger
 	Voided   int // attempts that were proved never to have started
-	InDoubt  int // own attempts that are left open: a policy, a probe or a person decides
+	Open     int // own attempts that are left open: running still, or a policy, a probe or a person decides
 }
 
 // Settle brings the ledger up to what this device knows about its own attempts, after a restart and whenever the
-// coordinator is back: an outcome that the journal holds is finished; an attempt whose process is proved dead,
-// and of which an intact journal holds no pending, is void, in the journal first. Others stay as they are.
+// coordinator is back: an outcome that the journal holds is finished; an attempt whose liveness
+// is gone, whose process is proved dead, and of which an intact journal holds no pending, is void, in the journal first. Others stay as they are.
 // The error tells what could not be settled; calling again goes on.
 func (d *Dispatcher) Settle(ctx context.Context) (Settling, error) {
 	var done Settling
@@ -50,71 +51,50 @@ func (d *Dispatcher) Settle(ctx context.Context) (Settling, error) {
 	}
 }
 
-func (d *Dispatcher) settleView(ctx context.Context, v coord.View, done *Settling) error {
-	var st *Standing
-	for _, a := range v.Entry.Attempts {
-		if a.State != coord.Open || a.Device != d.cfg.Device || d.busyWith(a.ID) {
-			continue
-		}
-		if st == nil {
-			got, err := d.cfg.Book.Standing(ctx, v.Entry.Agent, v.Entry.Run)
-			if err != nil {
-				return err
-			}
-			st = &got
-		}
-		if err := d.settleAttempt(ctx, v, a, st.Records, done); err != nil {
-			return err
+// settleView has one run judged, which repairs what can be proved, and sees what became of its own open attempts.
+func (d *Dispatcher) settleView(ctx context.Context, listed coord.View, done *Settling) error {
+	e := listed.Entry
+	var own []string
+	for _, a := range e.Attempts {
+		if a.State == coord.Open && a.Device == d.cfg.Device && !d.busyWith(a.ID) {
+			own = append(own, a.ID)
 		}
 	}
-	return nil
-}
-
-func (d *Dispatcher) settleAttempt(ctx context.Context, v coord.View, a coord.Attempt, records []coord.Record, done *Settling) error {
-	if ended, ok := ownEnd(d.cfg.Device, a, records); ok {
-		done.Finished++
-		return d.finishOne(ctx, outcomeOf(v.Entry, ended))
-	}
-	void, err := d.neverStarted(ctx, v, a)
-	if err != nil {
-		return err
-	}
-	if !void {
-		done.InDoubt++
+	if len(own) == 0 {
 		return nil
 	}
-	a.State, a.Cause = coord.Void, coord.CauseNever
-	done.Voided++
-	return d.finishOne(ctx, outcomeOf(v.Entry, a))
+	st, err := d.cfg.Book.Standing(ctx, e.Agent, e.Run)
+	if err != nil {
+		return fmt.Errorf("read the journal: %w", err)
+	}
+	v, err := d.fence.Verdict(ctx, fence.Ask{Agent: e.Agent, Run: e.Run, Occurrence: e.Occurrence, Input: e.Input,
+		Records: st.Records, Witnesses: st.Witnesses})
+	if err != nil && !isVerdict(err) {
+		return err
+	}
+	return d.tally(ctx, v, own, done)
 }
 
-// neverStarted asks for proof: the process is dead, and its journal holds the attempt's position and no pending of it.
-func (d *Dispatcher) neverStarted(ctx context.Context, v coord.View, a coord.Attempt) (bool, error) {
-	var p coord.Process
-	if v.Holder.Liveness == a.Liveness {
-		p = v.Holder.Process
-	}
-	if d.cfg.Dead == nil || a.Liveness == "" || !d.cfg.Dead(a.Liveness, p) {
-		return false, nil
-	}
-	return d.cfg.Book.Void(ctx, v.Entry.Agent, v.Entry.Run, a)
-}
-
-// ownEnd is what this device's own log says about the end of its attempt; committed counts more than failed and void.
-func ownEnd(device string, a coord.Attempt, records []coord.Record) (coord.Attempt, bool) {
-	found := false
-	for _, r := range records {
-		if r.Attempt != a.ID || r.Author != device || r.Device != device || r.State == coord.Open || found && r.State != coord.Committed {
+func (d *Dispatcher) tally(ctx context.Context, v coord.View, own []string, done *Settling) error {
+	var closed []string
+	for _, id := range own {
+		a, ok := v.Entry.Find(id)
+		switch {
+		case !ok && !v.Entry.Packed:
+		case ok && a.State == coord.Open:
+			done.Open++
 			continue
+		case ok && a.State == coord.Void && a.Cause == coord.CauseNever:
+			done.Voided++
+		default:
+			done.Finished++
 		}
-		found = true
-		a.State, a.Cause, a.Exit, a.Abandoned = r.State, r.Cause, r.Exit, false
+		closed = append(closed, id)
 	}
-	return a, found
-}
-
-func outcomeOf(e coord.Entry, a coord.Attempt) coord.Outcome {
-	return coord.Outcome{Agent: e.Agent, Run: e.Run, Occurrence: e.Occurrence, Input: e.Input, Attempt: a}
+	if len(closed) == 0 {
+		return nil
+	}
+	return d.cfg.Book.Settled(ctx, closed...)
 }
 
 // settleBriefly is for a run that is about to look: what cannot be settled now does not stop it.
@@ -135,9 +115,6 @@ func (d *Dispatcher) settleOutcomes(ctx context.Context, all []coord.Outcome) (i
 	var settled []string
 	var refused []error
 	for _, o := range all {
-		if d.busyWith(o.Attempt.ID) {
-			continue // its own run is about to store it
-		}
 		err := d.cfg.Coordinator.Finish(ctx, o)
 		if err == nil {
 			settled = append(settled, o.Attempt.ID)
@@ -154,11 +131,4 @@ func (d *Dispatcher) settleOutcomes(ctx context.Context, all []coord.Outcome) (i
 		}
 	}
 	return len(settled), errors.Join(refused...)
-}
-
-func (d *Dispatcher) finishOne(ctx context.Context, o coord.Outcome) error {
-	if err := d.cfg.Coordinator.Finish(ctx, o); err != nil {
-		return err
-	}
-	return d.cfg.Book.Settled(ctx, o.Attempt.ID)
 }

@@ -120,6 +120,8 @@ type work struct {
 	stubborn bool          // ignores Stop
 	polite   bool          // ends with 0 when it is told to stop
 	slow     time.Duration // takes so long to obey
+	late     bool          // ends well just before Stop reaches it
+	lazy     time.Duration // Stop itself takes so long
 	refuse   error         // cannot be started
 	blind    error         // its end cannot be learned
 	inside   func(h *host, p dispatch.Permit)
@@ -185,6 +187,9 @@ func (e *running) live() {
 			e.w.mu.Lock()
 			e.w.stopped = time.Now()
 			e.w.mu.Unlock()
+			if e.w.late {
+				return
+			}
 			if e.end.Stopped = why; e.w.stubborn {
 				stop = nil
 				continue
@@ -207,7 +212,7 @@ func (e *running) live() {
 	}
 }
 
-func (e *running) Stop(why error)        { offer(e.stop, why) }
+func (e *running) Stop(why error)        { offer(e.stop, why); time.Sleep(e.w.lazy) }
 func (e *running) Kill(why error)        { offer(e.kill, why) }
 func (e *running) Done() <-chan struct{} { return e.done }
 func (e *running) Ended() dispatch.Ended { return e.end }
@@ -367,6 +372,7 @@ type pages struct {
 	log     []coord.Outcome // State Open is a pending
 	settled map[string]bool
 	done    []coord.RunRef
+	foreign []coord.Record // of peers
 	floor   map[string]coord.Epoch
 }
 
@@ -422,6 +428,7 @@ func (b *book) Standing(_ context.Context, agent, run string) (s dispatch.Standi
 		for i := len(b.done) - 1; i >= 0 && len(s.Witnesses) < 2; i-- {
 			s.Witnesses = append(s.Witnesses, b.done[i])
 		}
+		s.Records = append(s.Records, b.foreign...)
 		for _, o := range b.log {
 			if o.Attempt.State != coord.Open && !b.settled[o.Attempt.ID] {
 				s.Unsettled = append(s.Unsettled, o)

@@ -261,7 +261,15 @@ func TestOnlyProofFreesAnAttemptThatNeverStarted(t *testing.T) {
 						return c.proved && a.ID == s.a.ID, c.err
 					}
 				})
+				dry := ask()
+				dry.ReadOnly = true
+				if _, err := f.Verdict(t.Context(), dry); err == nil || len(order) != 0 {
+					t.Errorf("read only: %v, and it asked %v", err, order)
+				}
 				_, err := f.Verdict(t.Context(), ask())
+				if c.device == "other" && len(order) != 0 {
+					t.Errorf("another device's attempt: %v", order)
+				}
 				switch {
 				case c.err != nil:
 					if !errors.Is(err, c.err) {
