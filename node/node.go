@@ -163,9 +163,9 @@ func (n *Node) settleLoop(ctx context.Context) {
 		if s.Finished+s.Voided > 0 {
 			n.log.Info("settled", "finished", s.Finished, "voided", s.Voided)
 		}
-		if err == nil && s.InDoubt != last {
-			if last = s.InDoubt; last > 0 {
-				n.log.Error("own runs are in doubt: nobody alive saw how they ended", "runs", last)
+		if err == nil && s.Open != last {
+			if last = s.Open; last > 0 {
+				n.log.Error("own runs are open: still running, or in doubt", "runs", last)
 			}
 		}
 		if !sleep(ctx, jitter(n.cfg.SettleEvery)) {

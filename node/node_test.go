@@ -155,7 +155,7 @@ func TestAHintBringsThePumpForwardAndNoStormOfHintsDoesMore(t *testing.T) {
 func TestTheNodeSettlesAtItsStartAndTellsOfDoubtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(nil)
-		w.set.answer.InDoubt = 2
+		w.set.answer.Open = 2
 		stop := w.run(t)
 		synctest.Wait()
 		if got := w.set.times(); got != 1 {
