@@ -78,6 +78,9 @@ func (f *backendFlags) check() error {
 	case f.timeout <= 0:
 		return usagef("--backend-timeout %s: must be above 0", f.timeout)
 	}
+	if err := checkGiven("device", f.deviceID); err != nil {
+		return err
+	}
 	return checkNames("any", f.namespace)
 }
 

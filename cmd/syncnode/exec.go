@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/syncnode/syncnode/coord"
 	"github.com/syncnode/syncnode/dispatch"
+	"github.com/syncnode/syncnode/identity"
 	"github.com/syncnode/syncnode/internal/child"
 	"github.com/syncnode/syncnode/internal/ident"
 )
@@ -90,6 +92,9 @@ func newExec() *cobra.Command {
 // run does one exec: everything that can be wrong is looked at before anything is asked.
 func (f *execFlags) run(cmd *cobra.Command, args []string) error {
 	if err := f.out.check(); err != nil {
+		return err
+	}
+	if err := checkResult(f.result); err != nil {
 		return err
 	}
 	if err := checkNames(f.agent, f.namespace); err != nil {
@@ -214,16 +219,22 @@ func splay(ctx context.Context, d time.Duration) error {
 
 // notRun is the answer when something failed before the path of a run was entered.
 func notRun(err error) dispatch.Result {
-	r := dispatch.Result{Code: dispatch.ExitNotRun, Ran: dispatch.No, Err: err, Message: fmt.Sprintf("%v; the command was not run", err)}
+	r := dispatch.Result{Code: dispatch.ExitNotRun, Ran: dispatch.No, Err: err}
+	next := ""
 	var sig *dispatch.Interrupt
+	var mismatch *identity.MismatchError
 	switch {
 	case errors.As(err, &sig):
 		r.Code = dispatch.ExitSignal + sig.Signal
 	case isBusy(err):
 		r.Code = dispatch.ExitBusy
+		next = "; it serves one job at a time: --if-held wait=D waits longer, --endpoints of an etcd serves many"
 	case errors.Is(err, coord.ErrRecovery):
 		r.Code = dispatch.ExitGate
+	case errors.As(err, &mismatch):
+		next = "; if that is right, give it a data directory of its own: --data-dir DIR"
 	}
+	r.Message = strings.ReplaceAll(fmt.Sprintf("%v; the command was not run%s", err, next), "\n", "; ")
 	return r
 }
 
@@ -239,7 +250,7 @@ func (x *execution) start(_ context.Context, job dispatch.Job, p dispatch.Permit
 		return nil, err
 	}
 	out, errOut := x.stdio()
-	x.say("run %s of agent %s started at epoch %d", p.Run, p.Agent, p.Epoch)
+	x.say("run %s of agent %s starts at epoch %d", p.Run, p.Agent, p.Epoch)
 	// The lock makes signals that arrive now wait until the child can take them.
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -36,11 +36,11 @@ type fenceSocket struct {
 
 // listenFence makes the socket in a directory that only this user may enter.
 func listenFence(ctx context.Context, ask func(context.Context) error) (*fenceSocket, error) {
-	dir, err := os.MkdirTemp("", "syncnode-run-")
+	dir, err := fenceDir()
 	if err != nil {
 		return nil, fmt.Errorf("fence socket: %w", err)
 	}
-	path := filepath.Join(dir, "fence.sock")
+	path := filepath.Join(dir, fenceName)
 	listener, err := net.Listen("unix", path)
 	if err == nil {
 		err = os.Chmod(path, 0o600)
@@ -52,6 +52,21 @@ func listenFence(ctx context.Context, ask func(context.Context) error) (*fenceSo
 	f := &fenceSocket{dir: dir, listener: listener}
 	f.serving.Go(func() { f.serve(ctx, ask) })
 	return f, nil
+}
+
+const (
+	fenceName = "fence.sock"
+	maxSocket = 107 // what the kernel takes as a socket's path
+)
+
+// fenceDir makes a directory that only this user may enter, with a name short enough for a socket in it.
+func fenceDir() (string, error) {
+	dir, err := os.MkdirTemp("", "syncnode-run-")
+	if err != nil || len(filepath.Join(dir, fenceName)) <= maxSocket {
+		return dir, err
+	}
+	os.Remove(dir)
+	return os.MkdirTemp("/tmp", "syncnode-run-")
 }
 
 func (f *fenceSocket) path() string { return f.listener.Addr().String() }

@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/syncnode/syncnode/coord"
-	"github.com/syncnode/syncnode/internal/ident"
 )
 
 // A leaseRow is a lease as lists and JSON show it.
@@ -99,11 +98,8 @@ func newLeaseList() *cobra.Command {
 func newLeaseShow() *cobra.Command {
 	var b backendFlags
 	var out outputFlag
-	cmd := &cobra.Command{Use: "show AGENT", Short: "show the lease of an agent, and what can be done about it", Args: exactArgs(1),
+	cmd := &cobra.Command{Use: "show AGENT", Short: "show the lease of an agent, and what can be done about it", Args: oneAgent,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := ident.Check("agent", args[0]); err != nil {
-				return &usageError{err}
-			}
 			return b.read(cmd, &out, func(ctx context.Context, c coord.Coordinator) error {
 				l, held, err := c.Current(ctx, args[0])
 				if err != nil {
@@ -135,7 +131,7 @@ func newLeaseAcquire() *cobra.Command {
 	var ttl time.Duration
 	var note string
 	cmd := &cobra.Command{
-		Use: "acquire AGENT", Short: "take the lease of an agent, print the grant, and let its time run", Args: exactArgs(1),
+		Use: "acquire AGENT", Short: "take the lease of an agent, print the grant, and let its time run", Args: oneAgent,
 		Long: `acquire takes the lease and ends. Nobody renews it: its liveness runs out after the TTL, and then anybody may
 take it. lease renew --epoch N from the same data directory picks it up again, with its epoch.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -168,8 +164,11 @@ func newLeaseRenew() *cobra.Command {
 	var epoch uint64
 	var ttl time.Duration
 	cmd := &cobra.Command{
-		Use: "renew AGENT --epoch N", Short: "pick up a lease that an ended process of this data directory took", Args: exactArgs(1),
+		Use: "renew AGENT --epoch N", Short: "pick up a lease that an ended process of this data directory took", Args: oneAgent,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := needEpoch(cmd); err != nil {
+				return err
+			}
 			return b.write(cmd, &out, args[0], func(ctx context.Context, be *backend) error {
 				l, err := be.coordinator.Renew(ctx, args[0], be.device, coord.Epoch(epoch), ttl)
 				if err != nil {
@@ -183,7 +182,6 @@ func newLeaseRenew() *cobra.Command {
 	out.register(cmd.Flags())
 	cmd.Flags().Uint64Var(&epoch, "epoch", 0, "the `EPOCH` of the grant")
 	cmd.Flags().DurationVar(&ttl, "ttl", coord.DefaultTTL, "how long the lease lives without a renewal")
-	cmd.MarkFlagRequired("epoch")
 	return cmd
 }
 
@@ -200,10 +198,20 @@ func (f *theftFlags) register(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.force, "force", false, "also while the holder's liveness is there: its run goes on until it notices")
 	cmd.Flags().StringVar(&f.reason, "reason", "", "why, for the record (`TEXT`)")
 	cmd.Flags().StringVar(&f.by, "by", whoami(), "who decides, for the record (`NAME`)")
-	cmd.MarkFlagRequired("epoch")
 }
 
-func (f *theftFlags) theft(agent string) (coord.Theft, error) {
+// needEpoch is asked for what changes a grant: it says which grant is meant.
+func needEpoch(cmd *cobra.Command) error {
+	if !cmd.Flags().Changed("epoch") {
+		return usagef("--epoch N is missing: the epoch of the grant that is meant, see syncnode lease show")
+	}
+	return nil
+}
+
+func (f *theftFlags) theft(cmd *cobra.Command, agent string) (coord.Theft, error) {
+	if err := needEpoch(cmd); err != nil {
+		return coord.Theft{}, err
+	}
 	if f.force && f.reason == "" {
 		return coord.Theft{}, usagef("--force needs --reason TEXT, for the record")
 	}
@@ -215,15 +223,15 @@ func newLeaseRelease() *cobra.Command {
 	var out outputFlag
 	var f theftFlags
 	cmd := &cobra.Command{
-		Use: "release AGENT --epoch N", Short: "give back a lease, also another process's, once its liveness is gone", Args: exactArgs(1),
+		Use: "release AGENT --epoch N", Short: "give back a lease, also another process's, once its liveness is gone", Args: oneAgent,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			theft, err := f.theft(args[0])
+			theft, err := f.theft(cmd, args[0])
 			if err != nil {
 				return err
 			}
 			return b.write(cmd, &out, args[0], func(ctx context.Context, be *backend) error {
 				theft.Device = be.device
-				if err := be.coordinator.Evict(ctx, theft); err != nil {
+				if err := release(ctx, be, theft); err != nil {
 					return err
 				}
 				_, err := fmt.Fprintln(cmd.OutOrStdout(), "released "+args[0]+" at epoch "+strconv.FormatUint(f.epoch, 10))
@@ -236,15 +244,29 @@ func newLeaseRelease() *cobra.Command {
 	return cmd
 }
 
+// release gives a lease back: one that an ended process of this data directory took, or one whose liveness is
+// gone, or, by force, any.
+func release(ctx context.Context, be *backend, t coord.Theft) error {
+	if !t.Force {
+		if l, err := be.coordinator.Renew(ctx, t.Agent, be.device, t.Epoch, coord.DefaultTTL); err == nil {
+			return be.coordinator.Release(ctx, l.Agent, l.Device, l.Epoch)
+		}
+		if t.Reason == "" {
+			t.Reason = "its liveness was gone"
+		}
+	}
+	return be.coordinator.Evict(ctx, t)
+}
+
 func newLeaseSteal() *cobra.Command {
 	var b backendFlags
 	var out outputFlag
 	var f theftFlags
 	var ttl time.Duration
 	cmd := &cobra.Command{
-		Use: "steal AGENT --epoch N", Short: "take a lease by decision of a person", Args: exactArgs(1),
+		Use: "steal AGENT --epoch N", Short: "take a lease by decision of a person", Args: oneAgent,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			theft, err := f.theft(args[0])
+			theft, err := f.theft(cmd, args[0])
 			if err != nil {
 				return err
 			}

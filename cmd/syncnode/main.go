@@ -14,6 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/syncnode/syncnode/internal/ident"
 )
 
 func main() {
@@ -32,7 +34,11 @@ func run(ctx context.Context, args []string, stdin *os.File, stdout, stderr io.W
 		return 0
 	}
 	code, message := verdictOf(cmd, err)
-	if message != "" {
+	switch {
+	case message == "":
+	case cmd.Name() == "exec":
+		refuse(cmd, code, message)
+	default:
 		fmt.Fprintf(stderr, "syncnode: %s\n", message)
 	}
 	return code
@@ -131,6 +137,27 @@ func exactArgs(n int) cobra.PositionalArgs {
 		}
 		return nil
 	}
+}
+
+// atMost refuses more than n arguments.
+func atMost(n int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > n {
+			return usagef("unexpected argument %q; usage: %s", args[n], cmd.UseLine())
+		}
+		return nil
+	}
+}
+
+// oneAgent asks for the id of an agent, and nothing else.
+func oneAgent(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return usagef("usage: %s", cmd.UseLine())
+	}
+	if err := ident.Check("agent", args[0]); err != nil {
+		return &usageError{err}
+	}
+	return nil
 }
 
 // envName is the variable that gives a flag its default: SYNCNODE_IF_HELD for --if-held.

@@ -108,6 +108,19 @@ func registerNamespace(flags *pflag.FlagSet, namespace *string) {
 	flags.StringVar(namespace, "namespace", "default", "the `ID` of the ledger; agents of different namespaces know nothing of each other")
 }
 
+// checkGiven checks the ids that were given, in pairs of a kind and an id; one that was not given is empty.
+func checkGiven(pairs ...string) error {
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] == "" {
+			continue
+		}
+		if err := ident.Check(pairs[i], pairs[i+1]); err != nil {
+			return &usageError{err}
+		}
+	}
+	return nil
+}
+
 func checkNames(agent, namespace string) error {
 	if agent == "" {
 		return usagef("--agent is missing: the job, account or worker that must not run in parallel")

@@ -17,6 +17,7 @@ import (
 	"github.com/syncnode/syncnode/identity"
 	"github.com/syncnode/syncnode/internal/book"
 	"github.com/syncnode/syncnode/internal/embedded"
+	"github.com/syncnode/syncnode/internal/ident"
 	"github.com/syncnode/syncnode/internal/proc"
 )
 
@@ -179,11 +180,17 @@ func (be *backend) endpointNames() []string {
 
 // podDevice names what has no disk: it holds leases and has no log.
 func podDevice(given string) string {
-	if given == "" {
-		given, _ = os.Hostname()
-		return "pod." + strings.Trim(given, "-.") + "." + coord.NewNonce()[:8]
+	if given != "" {
+		return "pod." + given
 	}
-	return "pod." + given
+	host, _ := os.Hostname()
+	legal := strings.Map(func(r rune) rune {
+		if r < 0x80 && (r == '-' || r == '.' || r == '_' || ident.Check("host", string(r)) == nil) {
+			return r
+		}
+		return -1
+	}, host)
+	return "pod." + legal[:min(len(legal), 64)] + "." + coord.NewNonce()[:8]
 }
 
 // dispatcher is the path of runs over this backend.

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/spf13/cobra"
+
 	"github.com/syncnode/syncnode/dispatch"
 )
 
@@ -58,6 +60,57 @@ func (x *execution) tell(job dispatch.Job, r dispatch.Result) error {
 		return nil
 	}
 	return &exitError{code: r.Code}
+}
+
+// refuse tells of a mistake that was found before there was a run. What is known of the run by then is what was
+// typed; the result file is written if its name is among that.
+func refuse(cmd *cobra.Command, code int, message string) {
+	typed := func(name string) string {
+		f := cmd.Flags().Lookup(name)
+		if f == nil {
+			return ""
+		}
+		if value := os.Getenv(envName(name)); value != "" && !f.Changed {
+			return value // the mistake came before the variables were looked at
+		}
+		return f.Value.String()
+	}
+	row := resultRow{Agent: typed("agent"), Ran: string(dispatch.No), Code: code, Message: message}
+	if key := typed("occurrence"); key != "" {
+		row.Occurrence = "key:" + key
+	}
+	errOut := cmd.ErrOrStderr()
+	if typed("output") == "json" {
+		json.NewEncoder(errOut).Encode(row)
+	} else {
+		fmt.Fprintf(errOut, "syncnode: %s\n", message)
+	}
+	if name := typed("result"); name != "" {
+		if err := writeResult(name, row); err != nil {
+			fmt.Fprintf(errOut, "syncnode: --result: %v\n", err)
+		}
+	}
+}
+
+// checkResult refuses a result file that could not be written later.
+func checkResult(name string) error {
+	if name == "" {
+		return nil
+	}
+	if info, err := os.Stat(name); err == nil {
+		if info.IsDir() {
+			return usagef("--result %s is a directory", name)
+		}
+		if !info.Mode().IsRegular() {
+			return nil
+		}
+	}
+	f, err := os.CreateTemp(filepath.Dir(name), ".syncnode-result-")
+	if err != nil {
+		return fmt.Errorf("--result: %w", err)
+	}
+	f.Close()
+	return os.Remove(f.Name())
 }
 
 // writeResult replaces the file at once: a reader sees the old one or the new one.

@@ -110,6 +110,9 @@ func newRunList() *cobra.Command {
 	cmd := &cobra.Command{Use: "list", Short: "list runs with their state, and since when", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			filter := coord.Filter{Agent: agent, Device: device}
+			if err := checkGiven("agent", agent, "device", device); err != nil {
+				return err
+			}
 			for _, s := range states {
 				state, err := parseRunState(s)
 				if err != nil {
@@ -179,6 +182,9 @@ func (n *runName) register(cmd *cobra.Command) {
 // find gives the agent and the id of the run that was named. An id alone is looked up in the list.
 func (n *runName) find(ctx context.Context, cmd *cobra.Command, namespace string, args []string, c coord.Ledger) (coord.View, error) {
 	run := ""
+	if err := checkGiven("agent", n.agent); err != nil {
+		return coord.View{}, err
+	}
 	switch {
 	case len(args) == 1:
 		if err := ident.CheckRunID(args[0]); err != nil {
@@ -218,7 +224,7 @@ func newRunShow() *cobra.Command {
 	var b backendFlags
 	var out outputFlag
 	var n runName
-	cmd := &cobra.Command{Use: "show (ID | --agent A --occurrence K)", Short: "show a run: its attempts, their devices, epochs and ends", Args: cobra.MaximumNArgs(1),
+	cmd := &cobra.Command{Use: "show (ID | --agent A --occurrence K)", Short: "show a run: its attempts, their devices, epochs and ends", Args: atMost(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return b.read(cmd, &out, func(ctx context.Context, c coord.Coordinator) error {
 				v, err := n.find(ctx, cmd, b.namespace, args, c)
@@ -306,7 +312,7 @@ func newRunResolve() *cobra.Command {
 	var d decisionFlags
 	var as string
 	cmd := &cobra.Command{Use: "resolve (ID | --agent A --occurrence K) --as committed|failed --reason TEXT",
-		Short: "say how a run in doubt ended", Args: cobra.MaximumNArgs(1),
+		Short: "say how a run in doubt ended", Args: atMost(1),
 		Long: `resolve closes an open attempt of which nobody alive saw the end. --as committed: it happened; the run is done.
 --as failed: it did not happen; the run is free and may be run again. A later report of the device that it did
 happen overrides the latter.`,
@@ -349,7 +355,7 @@ func newRunRetry() *cobra.Command {
 	var n runName
 	var d decisionFlags
 	cmd := &cobra.Command{Use: "retry (ID | --agent A --occurrence K) --reason TEXT",
-		Short: "permit one more attempt of a failed run; the next exec or node begins it", Args: cobra.MaximumNArgs(1),
+		Short: "permit one more attempt of a failed run; the next exec or node begins it", Args: atMost(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if d.reason == "" {
 				return usagef("retry needs --reason TEXT, for the record")
