@@ -104,8 +104,6 @@ func (p *pump) settle(good []oplog.Op, refused []refusal, broken map[string]erro
 		p.quarantineLocked(source{p.info.Instance, r.device}, r.seq, r.reason, now)
 	}
 	for device, err := range broken {
-		if device != p.cfg.Device {
-			p.quarantineLocked(source{p.info.Instance, device}, p.held.Next(device), err, now)
-		}
+		p.quarantineLocked(source{p.info.Instance, device}, p.held.Next(device), err, now)
 	}
 }

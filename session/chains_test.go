@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/syncnode/syncnode/fold"
+	"github.com/syncnode/syncnode/journal"
 	"github.com/syncnode/syncnode/oplog"
 	"github.com/syncnode/syncnode/relay"
 	"github.com/syncnode/syncnode/relay/memory"
@@ -220,6 +222,70 @@ func TestOpsFromTheFutureWaitForTheirTime(t *testing.T) {
 	}
 	if rec, ok := b.CommittedRun("agent", "run"); !ok || rec.Parked {
 		t.Error("the commit is not folded")
+	}
+}
+
+func TestOwnOpsBehindOneThatWaitsWaitToo(t *testing.T) {
+	a := newDevice(t, "a")
+	a.wall.add(time.Hour)
+	a.write(oplog.Knowledge, `{"id":"by a clock that was wrong"}`)
+	a.wall.add(-time.Hour)
+	a.open()
+	if n := a.Status().Parked; len(n) != 1 || n[0].Device != "a" || len(a.FoldedFrontier()) != 0 {
+		t.Errorf("parked %+v, folded %v", n, a.FoldedFrontier())
+	}
+	a.wall.add(2 * time.Hour)
+	a.write(oplog.Knowledge, `{"id":"after"}`) // its time has come, that of the one before was not looked at yet
+	a.sameAsDisk()
+	if err := a.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if f := a.FoldedFrontier()["a"].Seq; f != 1 || len(a.Status().Parked) != 0 {
+		t.Errorf("folded up to %d, parked %+v", f, a.Status().Parked)
+	}
+}
+
+func TestAWriteMadeAfterFoldingAnothersIsTheLaterOne(t *testing.T) {
+	r := memory.New(memory.Config{})
+	fast, b := newDevice(t, "fast"), newDevice(t, "b")
+	fast.wall.add(4 * time.Minute)
+	fast.write(oplog.DeclAgent, `{"id":"x","by":"fast"}`)
+	fast.pump(r)
+	b.pump(r)
+	b.write(oplog.DeclAgent, `{"id":"x","by":"b"}`)
+	b.View(func(s *fold.State) {
+		if rec, ok := s.Get(oplog.DeclAgent, "id:x"); !ok || rec.HLC.Device != "b" {
+			t.Errorf("the register has %s", rec.Payload)
+		}
+	})
+}
+
+func TestABadChainInTheOwnJournalStopsItselfOnly(t *testing.T) {
+	a := newDevice(t, "a")
+	good, bad := relaytest.NewAuthor("good"), relaytest.NewAuthor("bad")
+	good.Write(t, 3, 40)
+	bad.Write(t, 3, 40)
+	err := a.journal().Update(t.Context(), func(tx *journal.Tx) error {
+		return tx.AppendPeers(good.Ops[0], bad.Ops[0], bad.Ops[2], good.Ops[1], good.Ops[2])
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.open()
+	if f := a.FoldedFrontier(); f["good"].Seq != 2 || f["bad"].Seq != 0 {
+		t.Errorf("folded %v", f)
+	}
+	if q := a.Status().Quarantined; len(q) != 1 || q[0].Device != "bad" || q[0].Instance != "" || !as[*oplog.GapError](q[0].Reason) {
+		t.Errorf("status %+v", q)
+	}
+	r := memory.New(memory.Config{})
+	pushAll(t, r, bad, 0)
+	if a.pump(r); a.FoldedFrontier()["bad"].Seq != 2 {
+		t.Errorf("what is missing did not come from the relay: %v", a.FoldedFrontier())
+	}
+	a.open()
+	if a.FoldedFrontier()["bad"].Seq != 2 || len(a.Status().Quarantined) != 0 {
+		t.Errorf("after a restart: %v", a.FoldedFrontier())
 	}
 }
 

@@ -113,6 +113,7 @@ func (s *Session) takePeers(entries []journal.Entry) {
 			continue
 		}
 		s.takeLocked(e.Op, now)
+		delete(s.quarantined, source{device: e.Op.Device})
 	}
 }
 

@@ -16,7 +16,7 @@
 //
 // A read that fails matches relay.ErrNotSent. A transaction whose answer did not come matches
 // relay.ErrIndeterminate; pushing the same ops again settles it, since the head says whether they are there.
-// An etcd that is out of space gives relay.ErrFull. A value that this release cannot read matches
+// An etcd that is out of space gives relay.ErrFull to writes; hello and pull go on. A value that this release cannot read matches
 // relay.ErrCorrupt; a damaged op stops its own chain only.
 //
 // # Concurrency
@@ -168,6 +168,9 @@ func (r *Relay) Hello(ctx context.Context, device string) (relay.Info, error) {
 			return relay.Info{}, err
 		}
 		row, err := r.contact(ctx, device, "", resp.Responses[3].GetResponseRange().Kvs)
+		if errors.Is(err, relay.ErrFull) {
+			err = nil // the row is for the roster; without it everything can still be read
+		}
 		info.Role = row.Role
 		return info, err
 	}

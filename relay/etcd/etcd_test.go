@@ -4,16 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/syncnode/syncnode/journal"
 	"github.com/syncnode/syncnode/oplog"
 	"github.com/syncnode/syncnode/relay"
 	"github.com/syncnode/syncnode/relay/etcd"
 	"github.com/syncnode/syncnode/relay/relaytest"
+	"github.com/syncnode/syncnode/session"
 	"github.com/syncnode/syncnode/test/cluster"
 )
 
@@ -222,6 +228,92 @@ func TestNoAlarmIsRaisedByAFullRelay(t *testing.T) {
 	alarms, err := client.AlarmList(t.Context())
 	if err != nil || len(alarms.Alarms) != 0 {
 		t.Errorf("alarms %v, %v", alarms, err)
+	}
+}
+
+func TestWithoutSpacePullsGoOn(t *testing.T) {
+	client := single(t, cluster.Config{QuotaBytes: 16 << 20}).Client(t)
+	r := open(t, etcd.Config{Client: client, Namespace: namespace()})
+	a := relaytest.NewAuthor("a")
+	if _, err := r.Push(t.Context(), "a", a.Write(t, 3, 100)); err != nil {
+		t.Fatal(err)
+	}
+	filler := strings.Repeat("x", 1<<20)
+	for i := 0; ; i++ {
+		if _, err := client.Put(t.Context(), fmt.Sprintf("/filler/%d", i), filler); errors.Is(err, rpctypes.ErrNoSpace) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := r.Push(t.Context(), "a", a.Write(t, 1, 100)); !errors.Is(err, relay.ErrFull) {
+		t.Errorf("push: %v", err)
+	}
+	if info, err := r.Hello(t.Context(), "b"); err != nil || info.Heads["a"].Seq != 2 {
+		t.Errorf("hello: %+v, %v", info, err)
+	}
+	if page, err := r.Pull(t.Context(), "b", relay.Want{}); err != nil || len(page.Ops) != 3 {
+		t.Errorf("pull: %d ops, %v", len(page.Ops), err)
+	}
+}
+
+func TestSessionsConvergeThroughEtcd(t *testing.T) {
+	c := single(t, cluster.Config{})
+	ns := namespace()
+	type member struct {
+		*session.Session
+		relay *etcd.Relay
+	}
+	var members []member
+	for _, device := range []string{"a", "b", "c"} {
+		j, err := journal.Open(t.Context(), journal.Config{Dir: filepath.Join(t.TempDir(), device), Device: device})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := session.Open(t.Context(), session.Config{Device: device, Journal: j})
+		if err != nil {
+			t.Fatal(err)
+		}
+		members = append(members, member{s, open(t, etcd.Config{Client: c.Client(t), Namespace: ns})})
+	}
+	for round := range 3 {
+		var wg sync.WaitGroup
+		for _, m := range members {
+			wg.Go(func() {
+				for i := range 40 {
+					draft := journal.Draft{Scope: oplog.Personal, Surface: oplog.DeclAgent, Payload: fmt.Appendf(nil, `{"id":"%d","by":"%s","round":%d}`, i, m.Device(), round)}
+					if _, err := m.Append(t.Context(), draft); err != nil {
+						t.Errorf("append: %v", err)
+					}
+				}
+				if _, err := m.Pump(t.Context(), m.relay); err != nil {
+					t.Errorf("pump: %v", err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+	for range 2 {
+		for _, m := range members {
+			if _, err := m.Pump(t.Context(), m.relay); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, m := range members {
+		if m.Digest() != members[0].Digest() || m.FoldedFrontier()["c"].Seq != 119 {
+			t.Errorf("%s has folded %v, digest equal to a's: %v", m.Device(), m.FoldedFrontier(), m.Digest() == members[0].Digest())
+		}
+	}
+	got, err := c.CountProposals(t.Context(), func() error {
+		rep, err := members[0].Pump(t.Context(), members[0].relay)
+		if rep.Pulled+rep.Pushed.Accepted > 0 {
+			t.Errorf("an idle pump did something: %+v", rep)
+		}
+		return err
+	})
+	if err != nil || got != 0 {
+		t.Errorf("an idle pump made %d proposals, %v", got, err)
 	}
 }
 

@@ -83,7 +83,7 @@ func (s suite) fair(t *testing.T) {
 	r, chatty := s.open(t), NewAuthor("a-chatty")
 	mustPush(t, r, chatty.Write(t, 200, 2000))
 	for _, device := range []string{"b", "c", "d"} {
-		mustPush(t, r, NewAuthor(device).Write(t, 1, 100))
+		mustPush(t, r, NewAuthor(device).Write(t, 2, 1500))
 	}
 	page, err := r.Pull(t.Context(), "z", relay.Want{MaxBytes: 20 << 10})
 	if err != nil || !page.More {
@@ -93,7 +93,7 @@ func (s suite) fair(t *testing.T) {
 	for _, op := range page.Ops {
 		got[op.Device]++
 	}
-	if got["b"] != 1 || got["c"] != 1 || got["d"] != 1 || got["a-chatty"] < 4 {
+	if got["b"] != 2 || got["c"] != 2 || got["d"] != 2 || got["a-chatty"] < 3 {
 		t.Errorf("the first page has %v; expected each quiet chain whole and the rest filled", got)
 	}
 }
