@@ -60,10 +60,12 @@ func (r *run) cancel(ctx context.Context, why error) error {
 	defer done()
 	c, begin := r.d.cfg.Coordinator, r.begin
 	if err := insist(ctx, func() error { return c.Cancel(ctx, begin) }); err != nil {
+		r.d.owe(r.job.Agent, 0)
 		return &openError{err: errors.Join(why, err)}
 	}
-	// Epoch 0 is whatever was asked for and may have been granted. What stays of it runs out with this process.
-	if err := insist(ctx, func() error { return c.Release(ctx, begin.Lease.Agent, begin.Lease.Device, 0) }); err != nil && !errors.Is(err, coord.ErrLost) {
+	// Epoch 0 is whatever was asked for and may have been granted.
+	if err := insist(ctx, func() error { return c.Release(ctx, begin.Lease.Agent, begin.Lease.Device, 0) }); err != nil && !isVerdict(err) {
+		r.d.owe(r.job.Agent, 0)
 		r.d.cfg.Logger.Warn("lease of a start given up not released", "agent", r.job.Agent, "run", r.job.Run, "err", err)
 	}
 	if isVerdict(why) {

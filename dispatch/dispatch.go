@@ -76,11 +76,12 @@ type Dispatcher struct {
 
 	mu     sync.Mutex
 	active map[string]bool // attempts that a Run of this Dispatcher is busy with
+	owed   map[debt]bool   // leases to be given back
 }
 
 // New returns a Dispatcher.
 func New(cfg Config) (*Dispatcher, error) {
-	d := &Dispatcher{journal: cfg.Book != nil, active: map[string]bool{}}
+	d := &Dispatcher{journal: cfg.Book != nil, active: map[string]bool{}, owed: map[debt]bool{}}
 	if !d.journal {
 		cfg.Book = noBook{}
 	}

@@ -296,3 +296,36 @@ func TestALedgerThatForgotAWitnessClosesTheGate(t *testing.T) {
 		}
 	})
 }
+
+// A process that lives on gives back what it could not give back when its run ended.
+func TestALeaseThatCouldNotBeGivenBackIsGivenBackLater(t *testing.T) {
+	for name, c := range map[string]struct{ before, after func(string) error }{
+		"after an outcome":       {failing(coord.ErrIndeterminate, "complete", "finish", "release"), nil},
+		"after a start given up": {failing(coord.ErrIndeterminate, "release"), failing(coord.ErrIndeterminate, "start")},
+	} {
+		for _, settle := range []bool{true, false} {
+			t.Run(fmt.Sprint(name, " ", settle), func(t *testing.T) {
+				inBubble(t, func(t *testing.T, s *memory.Store) {
+					h := newHost(t, s, "a")
+					h.c.fail(c.before, c.after)
+					long := func(j *dispatch.Job) { j.TTL = coord.MaxTTL }
+					h.run(&work{}, long)
+					if l, held, err := h.memory().Current(t.Context(), agent); err != nil || !held || l.Expired {
+						t.Fatalf("nothing to give back: %+v, %v", l, err)
+					}
+					h.c.fail(nil, nil)
+					if settle {
+						if _, err := h.d.Settle(t.Context()); err != nil {
+							t.Error(err)
+						}
+						if _, held, err := h.memory().Current(t.Context(), agent); err != nil || held {
+							t.Errorf("held %v, %v", held, err)
+						}
+					}
+					r := h.run(&work{}, long, func(j *dispatch.Job) { j.Occurrence, j.Run = "key:next", runID("key:next") })
+					wantCode(t, r, 0, dispatch.Yes, coord.RunCommitted)
+				})
+			})
+		}
+	}
+}

@@ -65,6 +65,7 @@ func (r *run) store(ctx context.Context, k keeper, o coord.Outcome, release bool
 		released = insist(ctx, func() error { return c.Release(ctx, l.Agent, l.Device, l.Epoch) })
 	}
 	if released != nil && !isVerdict(released) {
+		r.d.owe(o.Agent, k.Lease().Epoch)
 		r.d.cfg.Logger.Warn("lease not released", "agent", o.Agent, "epoch", uint64(o.Attempt.Epoch), "err", released)
 	}
 	return finished

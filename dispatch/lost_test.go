@@ -127,8 +127,11 @@ func TestAStolenLeaseStopsTheEffectAtOnce(t *testing.T) {
 			r := h.run(w)
 			wantCode(t, r, 111, dispatch.Yes, coord.RunFailed)
 			h.wantLedger(occurrence, coord.RunFailed, coord.CauseLost)
-			if got := w.over.Sub(at); got > coord.DefaultTTL {
-				t.Errorf("gone after %s", got)
+			if noticed := w.stopped.Sub(at); noticed > coord.DefaultTTL/3 {
+				t.Errorf("told to stop after %s", noticed)
+			}
+			if got := w.over.Sub(w.stopped); got >= coord.DefaultTTL/3 {
+				t.Errorf("gone %s after it was told to stop", got)
 			}
 			if l, _, _ := h.memory().Current(t.Context(), agent); l.Device != "thief" {
 				t.Errorf("the thief's lease was touched: %+v", l)

@@ -22,9 +22,12 @@ type Settling struct {
 // Settle brings the ledger up to what this device knows about its own attempts, after a restart and whenever the
 // coordinator is back: an outcome that the journal holds is finished; an attempt whose liveness
 // is gone, whose process is proved dead, and of which an intact journal holds no pending, is void, in the journal first. Others stay as they are.
-// The error tells what could not be settled; calling again goes on.
+// Leases that could not be given back are given back. The error tells what could not be settled; calling again goes on.
 func (d *Dispatcher) Settle(ctx context.Context) (Settling, error) {
 	var done Settling
+	if err := d.repay(ctx); err != nil {
+		return done, fmt.Errorf("settle: give back a lease: %w", err)
+	}
 	// Any legal names do: what is unsettled is known per device.
 	st, err := d.cfg.Book.Standing(ctx, d.cfg.Device, d.cfg.Device)
 	if err != nil {
@@ -99,13 +102,17 @@ func (d *Dispatcher) tally(ctx context.Context, v coord.View, own []string, done
 
 // settleBriefly is for a run that is about to look: what cannot be settled now does not stop it.
 func (d *Dispatcher) settleBriefly(ctx context.Context, all []coord.Outcome) {
-	if len(all) == 0 {
+	if len(all) == 0 && len(d.debts()) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.BackendTimeout/settleShare)
 	defer cancel()
-	if _, err := d.settleOutcomes(ctx, all); err != nil {
-		d.cfg.Logger.Warn("outcomes of earlier runs not settled", "err", err)
+	_, err := d.settleOutcomes(ctx, all)
+	if err == nil {
+		err = d.repay(ctx)
+	}
+	if err != nil {
+		d.cfg.Logger.Warn("earlier runs not settled", "err", err)
 	}
 }
 
