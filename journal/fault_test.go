@@ -301,3 +301,37 @@ func TestRecoveryMayCrashAtEachStepAndIsRepeated(t *testing.T) {
 		n = left
 	}
 }
+
+// A writer that is killed between its write and its sync leaves a group that may be in memory only. Recovery takes a record
+// after a blank line as proof that all before is durable, so the next writer has to sync it before it writes.
+func TestWhatAnotherWroteIsSyncedBeforeTheNextGroupIsWritten(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, config(dir))
+	appendOps(t, j, 0, 2)
+	f, cfg := faultyConfig(dir)
+	again := open(t, cfg)
+	var trace []string
+	f.fail = func(call, name string) error {
+		if call != "open" {
+			trace = append(trace, call+" "+name)
+		}
+		return nil
+	}
+	appendOps(t, again, 2, 1)
+	appendOps(t, again, 3, 1)
+	const seg = "own-0000000000000000.jsonl"
+	want := []string{"sync " + seg, "write " + seg, "sync " + seg, "write " + seg, "sync " + seg}
+	if !slices.Equal(trace, want) {
+		t.Errorf("trace %q, want %q", trace, want)
+	}
+	third := open(t, cfg)
+	trace = nil
+	for range 2 {
+		if err := third.Refresh(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(trace, want[:1]) {
+		t.Errorf("trace of Refresh %q, want one sync", trace)
+	}
+}

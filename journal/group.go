@@ -72,7 +72,7 @@ func (j *Journal) Append(ctx context.Context, drafts ...Draft) ([]oplog.Op, erro
 // Share is Update for changes that may share their group: concurrent calls are written and synced together. fn sees
 // in tx what earlier ones of the same group appended; if it fails, what it appended itself is dropped and the others
 // go on. fn runs on another goroutine. If ctx ends before fn began, the answer matches ErrBusy and nothing happened; a
-// change that began is waited for.
+// change that began is waited for. What others wrote is synced only where fn appends; who shows it to others calls Refresh.
 func (j *Journal) Share(ctx context.Context, fn func(*Tx) error) error {
 	if err := j.usable(); err != nil {
 		return err
@@ -121,7 +121,7 @@ func (j *Journal) serve() {
 // serveGroup takes the queue under the lock, so that a caller who gave up before is not in it.
 func (j *Journal) serveGroup() {
 	var taken []*waiter
-	err := j.Update(j.group.ctx, func(tx *Tx) error {
+	err := j.update(j.group.ctx, false, func(tx *Tx) error {
 		taken = j.group.take()
 		for _, w := range taken {
 			w.err = tx.try(w.fn)

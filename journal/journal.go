@@ -87,10 +87,21 @@ type tail struct {
 	seg    uint64
 	end    int64 // end of its last complete group
 	at     position
+	// loose, if not nil, is the place from which on another process wrote what it may not have synced.
+	loose *tail
+}
+
+// from is the place from which on bytes may not be on stable storage, if nothing is done about it.
+func (t tail) from() tail {
+	if t.loose != nil {
+		return *t.loose
+	}
+	return t
 }
 
 // Open opens the journal of a device and makes the directory if there is none. It recovers what a crash left,
-// and waits for the lock until ctx ends (ErrBusy).
+// and waits for the lock until ctx ends (ErrBusy). What it shows at first may be the unsynced work of a process that was
+// killed; Refresh syncs it, and so does the next change.
 func Open(ctx context.Context, cfg Config) (*Journal, error) {
 	if err := ident.Check("device", cfg.Device); err != nil {
 		return nil, fmt.Errorf("open journal: %w", err)
@@ -176,8 +187,14 @@ func (j *Journal) Close() error {
 
 // Update makes one change: it takes the lock, looks at what others appended, runs fn, and writes and syncs what fn
 // appended to tx. If fn returns an error nothing is written and Update returns that error. ctx bounds the wait for
-// the lock only. tx must not be used after fn returned.
+// the lock only. tx must not be used after fn returned. After Update returned nil, all that this object shows is on
+// stable storage, also what others wrote.
 func (j *Journal) Update(ctx context.Context, fn func(tx *Tx) error) error {
+	return j.update(ctx, true, fn)
+}
+
+// update is Update, which settles what others wrote only if asked to.
+func (j *Journal) update(ctx context.Context, settle bool, fn func(tx *Tx) error) error {
 	select {
 	case j.turn <- struct{}{}:
 	case <-ctx.Done():
@@ -199,10 +216,13 @@ func (j *Journal) Update(ctx context.Context, fn func(tx *Tx) error) error {
 	if err := fn(tx); err != nil {
 		return err
 	}
-	return j.commit(tx)
+	if err := j.commit(tx); err != nil || !settle {
+		return err
+	}
+	return j.settle()
 }
 
-// Refresh looks at what other processes appended. It is Update without a change.
+// Refresh looks at what other processes appended, and syncs it. It is Update without a change.
 func (j *Journal) Refresh(ctx context.Context) error {
 	return j.Update(ctx, func(*Tx) error { return nil })
 }

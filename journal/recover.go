@@ -12,8 +12,8 @@ import (
 	"github.com/syncnode/syncnode/oplog"
 )
 
-// follow moves t to the end of its series. What it finds new it syncs before it counts, since the process that wrote
-// it may have died before its own sync.
+// follow moves t to the end of its series. The process that wrote what it finds may have died before its own sync: t
+// is loose from the last group on, since a group is only written once the one before is on stable storage.
 func (j *Journal) follow(t tail) (tail, error) {
 	s := t.at.series
 	fresh := false
@@ -74,7 +74,7 @@ func (j *Journal) enter(t tail, number uint64) (tail, error) {
 	if t.exists && (has != t.at.has || head.ID != t.at.head.ID || head.HLC != t.at.head.HLC) {
 		return t, &CorruptError{File: name, Seq: t.at.next(), Err: fmt.Errorf("segment continues %q (%v), the one before ends with %q (%v)", head.ID, head.HLC, t.at.head.ID, t.at.head.HLC)}
 	}
-	t.exists, t.seg, t.end = true, number, size
+	t.exists, t.seg, t.end, t.loose = true, number, size, nil // a segment is made once the one before is synced
 	t.at.head, t.at.has = head, has
 	return t, nil
 }
@@ -105,16 +105,53 @@ func (j *Journal) followFile(t *tail, fresh bool) error {
 		t.end, t.at = sc.closed, sc.at
 		return nil
 	}
+	first := tail{exists: true, seg: t.seg, end: sc.group, at: sc.groupAt}
 	if !sc.clean() {
 		if err := j.repair(f, *t, name, &sc); err != nil {
 			return err
 		}
+		if err := f.Sync(); err != nil {
+			j.markUnsynced(first)
+			return j.poison(fmt.Errorf("sync %s: %w", name, err))
+		}
 	}
-	if err := errors.Join(f.Sync(), j.cfg.FS.SyncDir(j.cfg.Dir)); err != nil {
-		j.markUnsynced(tail{exists: true, seg: t.seg, end: sc.group, at: sc.groupAt})
-		return j.poison(fmt.Errorf("sync %s: %w", name, err))
+	if sc.closed == t.end && fresh { // no record yet: its maker may have died before it synced the directory
+		if err := j.cfg.FS.SyncDir(j.cfg.Dir); err != nil {
+			return j.poison(fmt.Errorf("sync %s: %w", j.cfg.Dir, err))
+		}
+	} else if sc.closed > sc.group {
+		t.loose = &first
 	}
 	t.end, t.at = sc.closed, sc.at
+	return nil
+}
+
+// settle syncs what others wrote.
+func (j *Journal) settle() error {
+	for _, s := range []Series{Own, Peers} {
+		t := j.tailOf(s)
+		if t.loose == nil {
+			continue
+		}
+		if err := j.settleTail(&t); err != nil {
+			return err
+		}
+		j.setTail(t)
+	}
+	return nil
+}
+
+func (j *Journal) settleTail(t *tail) error {
+	f, err := j.openSegment(t.at.series, t.seg)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := f.Sync(); err != nil {
+		j.markUnsynced(t.from())
+		return j.poison(fmt.Errorf("sync %s: %w", segmentName(t.at.series, t.seg), err))
+	}
+	t.loose = nil
 	return nil
 }
 

@@ -109,32 +109,43 @@ func (tx *Tx) AppendPeers(ops ...oplog.Op) error {
 
 // commit writes and syncs what tx holds: one group in each series.
 func (j *Journal) commit(tx *Tx) error {
-	j.mu.Lock()
-	own, peers := j.own, j.peers
-	j.mu.Unlock()
 	if len(tx.peersBuf) > 0 {
-		t, err := j.writeGroup(peers, append(tx.peersBuf, '\n'), tx.peers)
+		t, err := j.writeGroup(j.tailOf(Peers), append(tx.peersBuf, '\n'), tx.peers)
 		if err != nil {
 			return err
 		}
-		j.mu.Lock()
-		j.peers = t
-		j.mu.Unlock()
+		j.setTail(t)
 	}
 	if len(tx.ownBuf) > 0 {
-		t, err := j.writeGroup(own, append(tx.ownBuf, '\n'), tx.own)
+		t, err := j.writeGroup(j.tailOf(Own), append(tx.ownBuf, '\n'), tx.own)
 		if err != nil {
 			return err
 		}
+		j.setTail(t)
 		j.mu.Lock()
-		j.own, j.clock = t, tx.clock
+		j.clock.Observe(tx.clock.Last())
 		j.mu.Unlock()
 	}
 	return nil
 }
 
-// writeGroup appends one group after t and returns the new end.
+func (j *Journal) setTail(t tail) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if t.at.series == Own {
+		j.own = t
+	} else {
+		j.peers = t
+	}
+}
+
+// writeGroup appends one group after t and returns the new end. What is before is synced first: recovery rests on that.
 func (j *Journal) writeGroup(t tail, group []byte, at position) (tail, error) {
+	if t.loose != nil {
+		if err := j.settleTail(&t); err != nil {
+			return t, err
+		}
+	}
 	if !t.exists || t.end >= j.cfg.SegmentBytes && nextSegment(t) != t.seg {
 		next, err := j.newSegment(t)
 		if err != nil {
@@ -155,18 +166,18 @@ func (j *Journal) writeGroup(t tail, group []byte, at position) (tail, error) {
 		return t, j.undo(f, t, err)
 	}
 	if err := f.Sync(); err != nil {
-		j.markUnsynced(t)
+		j.markUnsynced(t.from())
 		return t, j.poison(fmt.Errorf("sync %s: %w", segmentName(t.at.series, t.seg), err))
 	}
 	t.end += int64(len(group))
-	t.at = at
+	t.at, t.loose = at, nil
 	return t, nil
 }
 
 // undo removes what a failed write left, so that nothing of it can be read back later.
 func (j *Journal) undo(f File, t tail, cause error) error {
 	if err := errors.Join(f.Truncate(t.end), f.Sync()); err != nil {
-		j.markUnsynced(t)
+		j.markUnsynced(t.from())
 		return j.poison(fmt.Errorf("undo a failed write (%w): %w", cause, err))
 	}
 	return fmt.Errorf("%w: %w", ErrNotWritten, cause)
