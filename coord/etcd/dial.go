@@ -14,6 +14,7 @@ import (
 	"time"
 
 	multierror "github.com/hashicorp/go-multierror"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc/status"
@@ -195,9 +196,12 @@ func probeAll(ctx context.Context, conf clientv3.Config, timeout time.Duration) 
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, timeout)
 			defer cancel()
-			if err := probe(ctx, conf, endpoint); err != nil && ctx.Err() != nil {
-				failed[i] = fmt.Errorf("no answer within %s (%s)", timeout, cause(err))
-			} else if err != nil {
+			err := probe(ctx, conf, endpoint)
+			switch {
+			case err == nil:
+			case ctx.Err() != nil:
+				failed[i] = fmt.Errorf("no answer within %s: %w", timeout, ctx.Err())
+			default:
 				failed[i] = errors.New(cause(err))
 			}
 		})
@@ -213,7 +217,8 @@ func probe(ctx context.Context, conf clientv3.Config, endpoint string) error {
 		return err
 	}
 	defer client.Close()
-	_, err = client.Status(ctx, endpoint)
+	// Asked over the connection itself, the first failure to connect is the answer.
+	_, err = etcdserverpb.NewMaintenanceClient(client.ActiveConnection()).Status(ctx, &etcdserverpb.StatusRequest{})
 	return err
 }
 

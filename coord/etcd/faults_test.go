@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -149,4 +150,12 @@ func eventually(t testing.TB, what string, f func() bool) {
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
+}
+
+// noSpaceAfter carries writes out and says that there was no space.
+func noSpaceAfter(ctx context.Context, _ int, s send) (*clientv3.TxnResponse, error) {
+	if _, err := s(ctx); err != nil {
+		return nil, err
+	}
+	return nil, rpctypes.ErrNoSpace
 }

@@ -250,6 +250,7 @@ func (l *life) keepalive(ctx context.Context, id clientv3.LeaseID) error {
 	ctx, cancel := context.WithTimeout(ctx, l.class/3)
 	defer cancel()
 	t := l.c.tries("renew the liveness of device", l.device)
+	t.wait = min(t.wait, l.class/9)
 	for {
 		if ctx.Err() != nil {
 			return t.ended(ctx, false)

@@ -207,12 +207,15 @@ type tries struct {
 	c           *Coordinator
 	what, agent string
 	began       time.Time
+	wait        time.Duration // how long the next copy is waited for
 	sent        int
 	last        error
 }
 
+// tries begins with a quarter of what one attempt may take: the client goes to the next member with each copy, and a
+// member that is paused or slow shall not cost more than that.
 func (c *Coordinator) tries(what, agent string) *tries {
-	return &tries{c: c, what: what, agent: agent, began: time.Now()}
+	return &tries{c: c, what: what, agent: agent, began: time.Now(), wait: c.attempt / 4}
 }
 
 func (t *tries) name() string {
@@ -222,7 +225,7 @@ func (t *tries) name() string {
 	return t.what + " " + t.agent
 }
 
-// commit sends one copy, and waits for its answer no longer than one attempt may take.
+// commit sends one copy of a transaction.
 func (t *tries) commit(ctx context.Context, p proposal) (*clientv3.TxnResponse, error) {
 	then, els := p.ops()
 	var resp *clientv3.TxnResponse
@@ -233,13 +236,16 @@ func (t *tries) commit(ctx context.Context, p proposal) (*clientv3.TxnResponse, 
 	return resp, err
 }
 
+// once makes one call and waits for it as long as it is its turn to. A member that sees no leader says so at once.
 func (t *tries) once(ctx context.Context, f func(context.Context) error) error {
-	one, cancel := context.WithTimeout(ctx, t.c.attempt)
+	wait := t.wait
+	t.wait = min(2*t.wait, t.c.attempt)
+	one, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), wait)
 	defer cancel()
 	t.sent++
 	err := f(one)
 	if err != nil && ctx.Err() == nil && one.Err() != nil {
-		err = fmt.Errorf("no answer within %s: %w", t.c.attempt, err)
+		err = fmt.Errorf("no answer within %s: %w", wait, err)
 	}
 	if err != nil && (ctx.Err() == nil || t.last == nil) {
 		t.last = err

@@ -1,0 +1,154 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+
+	"github.com/syncnode/syncnode/coord"
+	"github.com/syncnode/syncnode/test/cluster"
+)
+
+// costs counts the entries that f adds to the raft log. f is made ready anew, and counted again, if the
+// cluster elected a leader meanwhile: an election adds an entry that is not ours.
+func costs(t *testing.T, cl *cluster.Cluster, what string, want int, ready func() func() error) {
+	t.Helper()
+	for range 20 {
+		got, err := cl.CountProposals(bounded(t), ready())
+		if errors.Is(err, cluster.ErrDisturbed) {
+			continue
+		}
+		must(t, err)
+		if got != want {
+			t.Errorf("%s: %d proposals, want %d", what, got, want)
+		}
+		return
+	}
+	t.Fatalf("%s: the cluster is never quiet", what)
+}
+
+func TestProposals(t *testing.T) {
+	cl := three(t)
+	ns := namespace()
+	client := cl.Client(t)
+	c, other := process(t, client, ns), process(t, client, ns)
+	ctx := bounded(t)
+	n := 0
+	fresh := func() string { n++; return fmt.Sprintf("a%d", n) }
+	nothing := func(f func() error) func() func() error { return func() func() error { return f } }
+	acquired := func() coord.Lease {
+		l, err := c.Acquire(ctx, request(fresh(), "d1"))
+		must(t, err)
+		return l
+	}
+	started := func() (coord.Lease, coord.Begin) {
+		agent := fresh()
+		b := question(coord.Lease{Agent: agent, Device: "d1"}, "1")
+		l, _, err := c.Start(ctx, request(agent, "d1"), b)
+		must(t, err)
+		b.Lease = l
+		return l, b
+	}
+	taken := acquired()
+
+	costs(t, cl, "look", 0, nothing(func() error {
+		_, err := c.Look(ctx, coord.Question{Agent: taken.Agent, Run: runID(taken.Agent, "1")})
+		return err
+	}))
+	costs(t, cl, "a losing acquire", 0, nothing(func() error {
+		_, err := other.Acquire(ctx, request(taken.Agent, "d2"))
+		if errors.Is(err, coord.ErrHeld) {
+			return nil
+		}
+		return fmt.Errorf("not held: %w", err)
+	}))
+	costs(t, cl, "acquire", 1, func() func() error {
+		agent := fresh()
+		return func() error { _, err := c.Acquire(ctx, request(agent, "d1")); return err }
+	})
+	costs(t, cl, "acquire and begin", 1, func() func() error {
+		agent := fresh()
+		return func() error {
+			_, _, err := c.Start(ctx, request(agent, "d1"), question(coord.Lease{Agent: agent}, "1"))
+			return err
+		}
+	})
+	costs(t, cl, "finish and release", 1, func() func() error {
+		l, b := started()
+		return func() error { return errors.Join(c.Complete(ctx, outcome(b, coord.Committed), l)) }
+	})
+	costs(t, cl, "begin", 1, func() func() error {
+		l := acquired()
+		return func() error { _, err := c.Begin(ctx, question(l, "1")); return err }
+	})
+	costs(t, cl, "renewing one agent", 0, func() func() error {
+		return func() error { _, err := c.Renew(ctx, taken.Agent, "d1", taken.Epoch, ttl); return err }
+	})
+	costs(t, cl, "a run of a new process: grant, start, complete, revoke", 4, func() func() error {
+		p := process(t, client, ns)
+		agent := fresh()
+		b := question(coord.Lease{Agent: agent, Device: "d1"}, "1")
+		return func() error {
+			l, _, err := p.Start(ctx, request(agent, "d1"), b)
+			if err != nil {
+				return err
+			}
+			b.Lease = l
+			finished, released := p.Complete(ctx, outcome(b, coord.Committed), l)
+			return errors.Join(finished, released, p.Close(ctx))
+		}
+	})
+}
+
+// countingLeases counts keepalives.
+type countingLeases struct {
+	etcdserverpb.LeaseClient
+	n atomic.Int64
+}
+
+func (c *countingLeases) LeaseKeepAlive(ctx context.Context, opts ...grpc.CallOption) (etcdserverpb.Lease_LeaseKeepAliveClient, error) {
+	c.n.Add(1)
+	return c.LeaseClient.LeaseKeepAlive(ctx, opts...)
+}
+
+func TestRenewingAThousandAgentsCostsNoProposalAndFewKeepalives(t *testing.T) {
+	cl := three(t)
+	c := process(t, cl.Client(t), namespace())
+	counted := &countingLeases{LeaseClient: c.leases}
+	c.leases = counted
+	const agents = 1000
+	each := func(f func(agent string) error) error {
+		var wg sync.WaitGroup
+		errs := make([]error, agents)
+		for i := range agents {
+			wg.Go(func() { errs[i] = f(fmt.Sprintf("a%d", i)) })
+		}
+		wg.Wait()
+		return errors.Join(errs...)
+	}
+	must(t, each(func(agent string) error {
+		_, err := c.Acquire(bounded(t), coord.Request{Agent: agent, Device: "d1", TTL: coord.MaxTTL})
+		return err
+	}))
+	before := counted.n.Load()
+	costs(t, cl, "renewing 1,000 agents", 0, func() func() error {
+		return func() error {
+			return each(func(agent string) error {
+				l, err := c.Renew(bounded(t), agent, "d1", 1, coord.MaxTTL)
+				if err == nil && l.Epoch != 1 {
+					return fmt.Errorf("epoch %d", l.Epoch)
+				}
+				return err
+			})
+		}
+	})
+	if n := counted.n.Load() - before; n == 0 || n > agents/10 {
+		t.Errorf("%d keepalives for %d agents: they are not shared", n, agents)
+	}
+}
