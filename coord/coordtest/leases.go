@@ -3,7 +3,7 @@ package coordtest
 import (
 	"context"
 	"errors"
-	"slices"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -331,51 +331,77 @@ var leases = []test{
 	}},
 }
 
+// A race is a contest for the lease of one agent: what the contenders share.
+type race struct {
+	mu     sync.Mutex
+	epochs []coord.Epoch
+	freed  chan struct{} // closed when the holder released
+	inside atomic.Int32
+}
+
+func (r *race) next() chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.freed
+}
+
+func (r *race) free() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	close(r.freed)
+	r.freed = make(chan struct{})
+}
+
+// turn takes the lease once and gives it back. A loser waits until it is free and then asks with all others.
+func (r *race) turn(e *env, c coord.Coordinator, device string) error {
+	for {
+		freed := r.next() // before asking
+		l, err := c.Acquire(e.ctx, e.request(device))
+		if errors.Is(err, coord.ErrHeld) {
+			select {
+			case <-freed:
+				continue
+			case <-e.ctx.Done():
+				return e.ctx.Err()
+			}
+		}
+		if err != nil {
+			return err
+		}
+		if in := r.inside.Add(1); in != 1 {
+			e.Errorf("%d holders at epoch %d", in, l.Epoch)
+		}
+		r.mu.Lock()
+		r.epochs = append(r.epochs, l.Epoch)
+		r.mu.Unlock()
+		r.inside.Add(-1)
+		err = c.Release(e.ctx, agent, device, l.Epoch)
+		r.free()
+		return err
+	}
+}
+
 // contend lets the processes take the lease in turn. A counter that only the holder touches shows a second one.
 func contend(e *env) {
-	var (
-		mu     sync.Mutex
-		epochs []coord.Epoch
-		inside atomic.Int32
-		wg     sync.WaitGroup
-	)
+	r := &race{freed: make(chan struct{})}
+	var wg sync.WaitGroup
 	for n := range e.Contenders {
-		device := "d" + string(rune('0'+n%10))
+		device := fmt.Sprintf("d%d", n)
 		c := e.process(device)
 		wg.Go(func() {
-			for round := 0; round < e.Rounds && e.ctx.Err() == nil; {
-				l, err := c.Acquire(e.ctx, e.request(device))
-				if errors.Is(err, coord.ErrHeld) {
-					continue
-				}
-				if err != nil {
-					e.Errorf("acquire: %v", err)
-					return
-				}
-				if in := inside.Add(1); in != 1 {
-					e.Errorf("%d holders at epoch %d", in, l.Epoch)
-				}
-				mu.Lock()
-				epochs = append(epochs, l.Epoch)
-				mu.Unlock()
-				round++
-				inside.Add(-1)
-				if err := c.Release(e.ctx, agent, device, l.Epoch); err != nil {
-					e.Errorf("release: %v", err)
+			for range e.Rounds {
+				if err := r.turn(e, c, device); err != nil {
+					e.Errorf("%s: %v", device, err)
 					return
 				}
 			}
 		})
 	}
 	wg.Wait()
-	if want := e.Contenders * e.Rounds; len(epochs) != want {
-		e.Fatalf("%d grants, want %d", len(epochs), want)
+	if want := e.Contenders * e.Rounds; len(r.epochs) != want {
+		e.Fatalf("%d grants, want %d", len(r.epochs), want)
 	}
-	if !slices.IsSorted(epochs) {
-		e.Errorf("a later grant had a lower epoch: %v", epochs)
-	}
-	slices.Sort(epochs)
-	for i, epoch := range epochs {
+	for i, epoch := range r.epochs {
 		if epoch != coord.Epoch(i+1) {
 			e.Fatalf("grant %d has epoch %d", i+1, epoch)
 		}
