@@ -325,6 +325,23 @@ func TestACancelledRunIsStoppedInGoodOrder(t *testing.T) {
 	}
 }
 
+// A signal that the effect's starter passed on by itself.
+func TestAnEffectThatItsStarterStoppedIsFailed(t *testing.T) {
+	for _, c := range []struct {
+		w     *work
+		code  int
+		cause string
+	}{{&work{takes: time.Hour}, 143, coord.CauseSignal}, {&work{takes: time.Hour, polite: true}, 143, coord.CauseDrain}} {
+		inBubble(t, func(t *testing.T, s *memory.Store) {
+			h := newHost(t, s, "a")
+			c.w.passing = errors.New("received interrupt")
+			r := h.run(c.w)
+			wantCode(t, r, c.code, dispatch.Yes, coord.RunFailed)
+			h.wantLedger(occurrence, coord.RunFailed, c.cause)
+		})
+	}
+}
+
 func TestASignalWhileWaitingRunsNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *memory.Store) {
 		a, b := newHost(t, s, "a"), newHost(t, s, "b")

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/syncnode/syncnode/coord"
 	"github.com/syncnode/syncnode/coord/memory"
@@ -328,4 +329,29 @@ func TestALeaseThatCouldNotBeGivenBackIsGivenBackLater(t *testing.T) {
 			})
 		}
 	}
+}
+
+func TestTheCodeOfAStopStaysThoughTheLedgerLacksTheOutcome(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *memory.Store) {
+		h := newHost(t, s, "a")
+		h.c.fail(failing(coord.ErrIndeterminate, "complete", "finish"), nil)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancel(&dispatch.Interrupt{Signal: 15}) })
+		r := h.check(h.d.Run(ctx, h.job(&work{takes: time.Hour})))
+		if r.Code != 143 || !r.Unsettled || r.State != coord.RunFailed {
+			t.Errorf("got %+v", r)
+		}
+	})
+}
+
+func TestAnEffectsOwnWordsAreCutToWhatTheLedgerTakes(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *memory.Store) {
+		h := newHost(t, s, "a")
+		words := strings.Repeat("größe\xff", 300)
+		wantCode(t, h.run(&work{words: words}), 0, dispatch.Yes, coord.RunCommitted)
+		got := h.view(occurrence).Entry.Attempts[0].Result
+		if len(got) > coord.MaxResult || len(got) < coord.MaxResult-4 || !utf8.ValidString(got) || !strings.HasPrefix(got, "größe") {
+			t.Errorf("%d bytes: %q", len(got), got)
+		}
+	})
 }

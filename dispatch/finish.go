@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/syncnode/syncnode/coord"
@@ -14,7 +15,7 @@ func (r *run) outcome(state coord.State, cause string, exit int) coord.Outcome {
 	a := r.attempt
 	a.State, a.Cause, a.Exit = state, cause, exit
 	if state != coord.Open {
-		a.Ended = time.Now().UTC()
+		a.Ended = time.Now().Round(0).UTC()
 	}
 	return coord.Outcome{Agent: r.job.Agent, Run: r.job.Run, Occurrence: r.job.Occurrence, Input: r.job.Input, Attempt: a}
 }
@@ -79,7 +80,7 @@ func (r *run) ended(ctx context.Context, k keeper, s *supervision) Result {
 	}
 	state, cause := ending(e, s.why)
 	o := r.outcome(state, cause, e.Code())
-	o.Attempt.Result = e.Result
+	o.Attempt.Result = clip(e.Result, coord.MaxResult)
 	res := Result{
 		Code: e.Code(), Ran: Yes, State: coord.RunCommitted, Attempt: r.attempt.ID, Epoch: r.attempt.Epoch,
 		Cause: cause, ExitCode: e.ExitCode, Signal: e.Signal,
@@ -91,18 +92,24 @@ func (r *run) ended(ctx context.Context, k keeper, s *supervision) Result {
 		res.Code, res.Err = failedCode(cause, e, s.why), s.why
 	}
 	res.Message = say(r.job, "was run: %s at epoch %d", said, r.attempt.Epoch)
-	return r.unsettled(res, cause, r.record(ctx, k, o, true))
+	byItself := state == coord.Committed || s.why == nil && e.Stopped == nil
+	return r.unsettled(res, byItself, r.record(ctx, k, o, true))
 }
 
 // ending judges the end of an effect that was told to stop because of why, or not told. Success that was reached before
 // the stop is success; one that was stopped has failed, whatever code it chose to end with.
 func ending(e Ended, why error) (coord.State, string) {
-	if why == nil || e.Stopped == nil && e.OK() {
+	others := why == nil // whoever started it may have had a reason of its own to stop it
+	if others || e.Stopped == nil && e.OK() {
 		why = e.Stopped
 	}
 	switch {
 	case why != nil:
-		return coord.Failed, causeFor(why)
+		cause := causeFor(why)
+		if others && cause == coord.CauseDrain && e.Signal != 0 {
+			cause = coord.CauseSignal
+		}
+		return coord.Failed, cause
 	case e.OK():
 		return coord.Committed, ""
 	case e.Signal != 0:
@@ -143,7 +150,7 @@ func failedCode(cause string, e Ended, why error) int {
 
 // unsettled says what follows if the ledger does not hold the outcome. Where this program chose the code itself (lost,
 // timeout, signal, drain) it stays; the effect's own code gives way, since nobody else can see what it stands for.
-func (r *run) unsettled(res Result, cause string, rec recorded) Result {
+func (r *run) unsettled(res Result, byItself bool, rec recorded) Result {
 	if rec.stored == nil {
 		return res
 	}
@@ -155,7 +162,7 @@ func (r *run) unsettled(res Result, cause string, rec recorded) Result {
 		return res
 	}
 	res.Unsettled = true
-	if cause == "" || cause == coord.CauseExit || cause == coord.CauseSignal && res.Signal != 0 && res.Code == ExitSignal+res.Signal {
+	if byItself {
 		res.Code = ExitUnsettled
 	}
 	res.Message += fmt.Sprintf("; the outcome is in the journal and not in the ledger yet (%s); the next run on this device writes it",
@@ -164,7 +171,7 @@ func (r *run) unsettled(res Result, cause string, rec recorded) Result {
 }
 
 // unseen leaves the attempt open, as in doubt: it ran, and nobody saw its end. While a part of it is still there the
-// lease is not given back, but runs out.
+// lease is not given back: it ends with this process, or a person takes it.
 func (r *run) unseen(ctx context.Context, k keeper, e Ended) Result {
 	o := r.outcome(coord.Open, "", 0)
 	o.Attempt.Abandoned = true
@@ -180,4 +187,13 @@ func (r *run) unseen(ctx context.Context, k keeper, e Ended) Result {
 	res.Message = say(r.job, "was run, and its end could not be seen: %v; it is in doubt; look, then decide: "+
 		"syncnode run resolve %s --as committed|failed --reason TEXT", err, r.job.Run)
 	return res
+}
+
+// clip cuts s to at most n bytes of valid UTF-8.
+func clip(s string, n int) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) > n {
+		s = strings.ToValidUTF8(s[:n], "") // a rune cut in two goes
+	}
+	return s
 }

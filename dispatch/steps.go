@@ -113,7 +113,7 @@ func (r *run) setGate(ctx context.Context, res Result) Result {
 	g := coord.Gate{By: r.d.cfg.Device, Reason: res.Err.Error(), At: time.Now()}
 	if err := r.d.cfg.Coordinator.SetRecovery(ctx, g); err != nil {
 		res.Err = errors.Join(res.Err, err)
-		res.Message += fmt.Sprintf("; the gate could not be set: %v", err)
+		res.Message += "; the gate could not be set: " + oneLine(err.Error())
 	}
 	return res
 }

@@ -120,6 +120,8 @@ type work struct {
 	stubborn bool          // ignores Stop
 	polite   bool          // ends with 0 when it is told to stop
 	slow     time.Duration // takes so long to obey
+	passing  error         // its starter stops it after a second
+	words    string        // for the ledger
 	late     bool          // ends well just before Stop reaches it
 	lazy     time.Duration // Stop itself takes so long
 	refuse   error         // cannot be started
@@ -159,6 +161,9 @@ func (w *work) start(h *host, p dispatch.Permit) (dispatch.Effect, error) {
 	w.mu.Unlock()
 	e := &running{w: w, done: make(chan struct{}), stop: make(chan error, 1), kill: make(chan error, 1)}
 	h.book.effect(+1)
+	if w.passing != nil {
+		time.AfterFunc(time.Second, func() { e.Stop(w.passing) })
+	}
 	go func() {
 		if w.inside != nil {
 			w.inside(h, p)
@@ -181,7 +186,7 @@ func (e *running) live() {
 	for {
 		select {
 		case <-t.C:
-			e.end.ExitCode, e.end.Err = e.w.exit, e.w.blind
+			e.end.ExitCode, e.end.Err, e.end.Result = e.w.exit, e.w.blind, e.w.words
 			return
 		case why := <-stop:
 			e.w.mu.Lock()
