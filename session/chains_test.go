@@ -363,6 +363,10 @@ func TestAForkFreezesTheIDAndIsToldFromABackup(t *testing.T) {
 			if got := len(twin.lines()); got != 3+c.second {
 				t.Errorf("%d ops on its disk, expected %d", got, 3+c.second)
 			}
+			roster, err := r.Roster(t.Context())
+			if err != nil || roster[0].Acked["a"] != a.HeldFrontier()["a"] {
+				t.Errorf("the relay takes the other chain as acked: %+v, %v", roster, err)
+			}
 			b.pump(r)
 			a.pump(r)
 			converged(t, a, b)

@@ -174,7 +174,9 @@ func TestAGatedWriteAfterLossRecordsNothing(t *testing.T) {
 	}{
 		{"stolen", "b", 2, true, nil, false},
 		{"own again at a newer epoch", "a", 2, true, nil, false},
+		{"another's at this epoch", "b", 1, true, nil, false},
 		{"released", "", 1, false, nil, false},
+		{"was held before", "a", 1, false, nil, false},
 		{"unreachable", "a", 1, true, down, false},
 		{"held", "a", 1, true, nil, true},
 	} {

@@ -1,0 +1,166 @@
+package etcd_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/syncnode/syncnode/oplog"
+	"github.com/syncnode/syncnode/relay"
+	"github.com/syncnode/syncnode/relay/etcd"
+	"github.com/syncnode/syncnode/relay/relaytest"
+	"github.com/syncnode/syncnode/test/cluster"
+)
+
+// rivalKV lets something happen between a read and the write that was decided by it.
+type rivalKV struct {
+	clientv3.KV
+	rival atomic.Pointer[func()]
+}
+
+func (k *rivalKV) before(rival func()) { k.rival.Store(&rival) }
+
+func (k *rivalKV) Txn(ctx context.Context) clientv3.Txn { return &rivalTxn{Txn: k.KV.Txn(ctx), kv: k} }
+
+type rivalTxn struct {
+	clientv3.Txn
+	kv     *rivalKV
+	writes bool
+}
+
+func (t *rivalTxn) If(cs ...clientv3.Cmp) clientv3.Txn {
+	t.Txn, t.writes = t.Txn.If(cs...), true // a read has no guard
+	return t
+}
+
+func (t *rivalTxn) Then(ops ...clientv3.Op) clientv3.Txn {
+	t.Txn = t.Txn.Then(ops...)
+	return t
+}
+
+func (t *rivalTxn) Commit() (*clientv3.TxnResponse, error) {
+	if t.writes {
+		if rival := t.kv.rival.Swap(nil); rival != nil {
+			(*rival)()
+		}
+	}
+	return t.Txn.Commit()
+}
+
+func TestAWriteThatLostItsRaceIsJudgedAnew(t *testing.T) {
+	c := single(t, cluster.Config{})
+	client, other := c.Client(t), c.Client(t)
+	kv := &rivalKV{KV: client.KV}
+	client.KV = kv
+	setup := func(t *testing.T) (mine, rival *etcd.Relay) {
+		ns := namespace()
+		return open(t, etcd.Config{Client: client, Namespace: ns}), open(t, etcd.Config{Client: other, Namespace: ns})
+	}
+	fatal := func(t *testing.T, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Run("push against another branch", func(t *testing.T) {
+		mine, rival := setup(t)
+		a := relaytest.NewAuthor("a")
+		_, err := rival.Push(t.Context(), "a", a.Write(t, 2, 50))
+		fatal(t, err)
+		branch := a.Clone(2)
+		kv.before(func() {
+			_, err := rival.Push(t.Context(), "a", branch.Write(t, 3, 50))
+			fatal(t, err)
+		})
+		got, err := mine.Push(t.Context(), "a", a.Clone(2).Write(t, 1, 70))
+		if !errors.Is(err, relay.ErrFork) || got.Accepted != 0 {
+			t.Errorf("%+v, %v; expected a fork", got, err)
+		}
+		page, err := mine.Pull(t.Context(), "b", relay.Want{})
+		if err != nil || len(page.Ops) != 5 || page.Ops[4].ID != branch.Ops[4].ID {
+			t.Errorf("the relay holds %d ops, %v; expected the branch that came first", len(page.Ops), err)
+		}
+	})
+	t.Run("first push against another branch", func(t *testing.T) {
+		mine, rival := setup(t)
+		first := relaytest.NewAuthor("a")
+		kv.before(func() {
+			_, err := rival.Push(t.Context(), "a", first.Write(t, 1, 50))
+			fatal(t, err)
+		})
+		if _, err := mine.Push(t.Context(), "a", relaytest.NewAuthor("a").Write(t, 3, 90)); !errors.Is(err, relay.ErrFork) {
+			t.Errorf("%v; expected a fork", err)
+		}
+	})
+	t.Run("push of the same ops", func(t *testing.T) {
+		mine, rival := setup(t)
+		a := relaytest.NewAuthor("a")
+		ops := a.Write(t, 300, 50)
+		kv.before(func() {
+			_, err := rival.Push(t.Context(), "a", ops[:200])
+			fatal(t, err)
+		})
+		got, err := mine.Push(t.Context(), "a", ops)
+		if err != nil || got != (relay.Pushed{Accepted: 100, Duplicate: 200}) {
+			t.Errorf("%+v, %v; expected 100 accepted and 200 duplicates", got, err)
+		}
+	})
+	t.Run("ack", func(t *testing.T) {
+		mine, rival := setup(t)
+		a, b := relaytest.NewAuthor("a"), relaytest.NewAuthor("b")
+		a.Write(t, 2, 50)
+		b.Write(t, 2, 50)
+		kv.before(func() { fatal(t, rival.Ack(t.Context(), "d", oplog.Frontier{"b": b.Head()})) })
+		fatal(t, mine.Ack(t.Context(), "d", oplog.Frontier{"a": a.Head()}))
+		info, err := mine.Hello(t.Context(), "d")
+		if want := (oplog.Frontier{"a": a.Head(), "b": b.Head()}); err != nil || !info.Acked.Equal(want) {
+			t.Errorf("acked %v, %v; expected both", info.Acked, err)
+		}
+	})
+	t.Run("first contact against a registration", func(t *testing.T) {
+		mine, rival := setup(t)
+		kv.before(func() { fatal(t, rival.Register(t.Context(), "d", relay.Replica)) })
+		if info, err := mine.Hello(t.Context(), "d"); err != nil || info.Role != relay.Replica {
+			t.Errorf("role %q, %v; the registration was overwritten", info.Role, err)
+		}
+	})
+	t.Run("making the store", func(t *testing.T) {
+		ns := namespace()
+		var rival *etcd.Relay
+		kv.before(func() { rival = open(t, etcd.Config{Client: other, Namespace: ns}) })
+		mine := open(t, etcd.Config{Client: client, Namespace: ns})
+		x, err := mine.Hello(t.Context(), "a")
+		fatal(t, err)
+		y, err := rival.Hello(t.Context(), "a")
+		if err != nil || x.Instance != y.Instance {
+			t.Errorf("two stores in one namespace: %s and %s, %v", x.Instance, y.Instance, err)
+		}
+	})
+}
+
+func TestAContactIsNotedOnceADay(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	r := open(t, etcd.Config{Client: single(t, cluster.Config{}).Client(t), Namespace: namespace(), Now: func() time.Time { return now }})
+	for _, c := range []struct {
+		after time.Duration
+		seen  time.Time
+	}{
+		{0, now},
+		{23 * time.Hour, now},
+		{25 * time.Hour, now.Add(25 * time.Hour)},
+		{-100 * time.Hour, now.Add(25 * time.Hour)}, // a clock that went back
+	} {
+		now = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Add(c.after)
+		if _, err := r.Hello(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		roster, err := r.Roster(t.Context())
+		if err != nil || !roster[0].Seen.Equal(c.seen) || !roster[0].Added.Equal(c.seen) && c.after < 24*time.Hour && c.after >= 0 {
+			t.Errorf("a contact after %v: %+v, %v; expected seen %v", c.after, roster, err, c.seen)
+		}
+	}
+}
