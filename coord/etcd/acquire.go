@@ -135,8 +135,8 @@ func (c *Coordinator) judge(ctx context.Context, a ask) (rules.Facts, state, err
 	if err != nil {
 		return rules.Facts{}, state{}, err
 	}
-	if p, ok := l.warmth(); ok && st.on(l.key) != p.lease {
-		if err := l.saw(st.on(l.key)); err != nil {
+	if l != nil {
+		if err := l.saw(st); err != nil {
 			return rules.Facts{}, state{}, err
 		}
 	}
@@ -254,7 +254,7 @@ func (c *Coordinator) send(ctx context.Context, b *bid) (done bool, err error) {
 		l.died(b.pulse.lease)
 		return false, nil
 	default:
-		return false, l.saw(ans.st.on(l.key))
+		return false, l.saw(ans.st)
 	}
 }
 
@@ -316,7 +316,7 @@ func (c *Coordinator) won(b *bid) coord.Lease {
 	b.lease.Sent = time.Now()
 	if l := b.pulse.l; l != nil {
 		if b.lease.Sent = b.pulse.sent; b.pulse.cold {
-			l.wasPut(b.pulse.lease)
+			l.wasPut(b.pulse.lease, b.st.rev)
 		}
 	}
 	b.close()
@@ -351,12 +351,4 @@ func (c *Coordinator) dropped(agent string, g *grant) {
 	if c.grants[agent] == g {
 		delete(c.grants, agent)
 	}
-}
-
-// warmth is warm for a life that may be none.
-func (l *life) warmth() (pulse, bool) {
-	if l == nil {
-		return pulse{}, false
-	}
-	return l.warm()
 }

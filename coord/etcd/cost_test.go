@@ -152,3 +152,26 @@ func TestRenewingAThousandAgentsCostsNoProposalAndFewKeepalives(t *testing.T) {
 		t.Errorf("%d keepalives for %d agents: they are not shared", n, agents)
 	}
 }
+
+func TestRevivingManyAgentsCostsOneGrantAndOnePut(t *testing.T) {
+	cl := three(t)
+	admin := cl.Client(t)
+	c := process(t, admin, namespace())
+	const agents = 200
+	for i := range agents {
+		_, err := c.Acquire(bounded(t), request(fmt.Sprint("a", i), "d1"))
+		must(t, err)
+	}
+	costs(t, cl, "renewing agents whose liveness is gone", 2, func() func() error {
+		expire(t, admin, c)
+		return func() error {
+			var wg sync.WaitGroup
+			errs := make([]error, agents)
+			for i := range agents {
+				wg.Go(func() { _, errs[i] = c.Renew(bounded(t), fmt.Sprint("a", i), "d1", 1, ttl) })
+			}
+			wg.Wait()
+			return errors.Join(errs...)
+		}
+	})
+}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -28,15 +28,21 @@ type life struct {
 	mu      sync.Mutex
 	lease   clientv3.LeaseID               // the one that the key is on, or shall be put on; 0 if none
 	put     bool                           // the key was put on lease
-	granted map[clientv3.LeaseID]time.Time // not seen dead: when the last good grant or keepalive was sent
+	seen    int64                          // the revision at which the two were seen
+	granted map[clientv3.LeaseID]time.Time // not known dead: when the last good grant or keepalive was sent
 	next    *round                         // not begun yet
 	running bool                           // a goroutine runs rounds
 }
 
-// A round is one keepalive, shared by all that asked before it was sent.
+// A round is one keepalive and then a read of what its agents hold, shared by all that asked before it was sent.
 type round struct {
-	done chan struct{}
-	err  error
+	agents []string
+	done   chan struct{} // closed when the rest can be read
+
+	err   error
+	lease clientv3.LeaseID // the one that was renewed; 0 if there was none, or it is dead
+	sent  time.Time        // before the keepalive that was answered
+	read  map[string]state // by agent: its lease, the liveness key and meta at one revision
 }
 
 // lifeOf returns the process's liveness for a TTL class; nil for TTL 0, which has none.
@@ -66,110 +72,37 @@ func (c *Coordinator) liveness(leaseLiveness string) string {
 	return leaseLiveness
 }
 
-// A pulse is a liveness to put a grant on.
-type pulse struct {
-	l     *life
-	lease clientv3.LeaseID
-	sent  time.Time
-	cold  bool   // the key is not there yet: the grant has to put it
-	end   func() // ends the exclusive use of a cold one
-}
-
-// pulse finds a liveness that has two thirds of its time left at least, granting an etcd lease if it must.
-func (l *life) pulse(ctx context.Context) (pulse, error) {
-	for {
-		if p, ok := l.warm(); ok {
-			if time.Since(p.sent) < l.class/3 {
-				return p, nil
+// pruneLocked forgets the oldest etcd leases that were found dead by no more than a keepalive.
+func (l *life) pruneLocked() {
+	const most = 32
+	for len(l.granted) > most {
+		oldest := clientv3.LeaseID(0)
+		for id, sent := range l.granted {
+			if id != l.lease && (oldest == 0 || sent.Before(l.granted[oldest])) {
+				oldest = id
 			}
-			if err := l.touch(ctx); err != nil {
-				return pulse{}, err
-			}
-			if p, ok := l.warm(); ok {
-				return p, nil
-			}
-			continue
 		}
-		end, err := l.opening.enter(ctx, l.id)
-		if err != nil {
-			return pulse{}, err
-		}
-		if _, ok := l.warm(); ok {
-			end()
-			continue
-		}
-		id, sent, err := l.fresh(ctx)
-		if err != nil {
-			end()
-			return pulse{}, err
-		}
-		return pulse{l: l, lease: id, sent: sent, cold: true, end: end}, nil
+		delete(l.granted, oldest)
 	}
 }
 
-func (l *life) warm() (pulse, bool) {
+// wasPut notes that the key was put on the lease, at a revision.
+func (l *life) wasPut(id clientv3.LeaseID, rev int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return pulse{l: l, lease: l.lease, sent: l.granted[l.lease], end: func() {}}, l.put && l.lease != 0
+	l.lease, l.put, l.seen = id, true, max(l.seen, rev)
 }
 
-// fresh returns an etcd lease for a key that is not there: the one at hand if it is young, or a new one.
-func (l *life) fresh(ctx context.Context) (clientv3.LeaseID, time.Time, error) {
-	l.mu.Lock()
-	id, sent := l.lease, l.granted[l.lease]
-	l.mu.Unlock()
-	if id != 0 && time.Since(sent) < l.class/3 {
-		return id, sent, nil
-	}
-	id, sent, err := l.grant(ctx)
-	if err == nil {
-		l.mu.Lock()
-		l.lease, l.put = id, false
-		l.mu.Unlock()
-	}
-	return id, sent, err
-}
-
-// grant asks for an etcd lease under an id of our own, so that a repeated request makes no second one.
-func (l *life) grant(ctx context.Context) (clientv3.LeaseID, time.Time, error) {
-	t := l.c.tries("open the liveness of device", l.device)
-	req := &etcdserverpb.LeaseGrantRequest{ID: rand.Int64N(1<<62) + 1<<62, TTL: int64(l.class / time.Second)}
-	id, first := clientv3.LeaseID(req.ID), time.Now()
-	l.mu.Lock()
-	l.granted[id] = first
-	l.mu.Unlock()
-	for {
-		if ctx.Err() != nil {
-			return 0, first, t.ended(ctx, false)
-		}
-		err := t.once(ctx, func(ctx context.Context) error {
-			_, err := l.c.leases.LeaseGrant(ctx, req)
-			return err
-		})
-		switch class := classify(err); {
-		case class == answered, class == leaseExists:
-			return id, first, nil
-		case class == noSpace:
-			return 0, first, fmt.Errorf("%s: %w: %w", t.name(), coord.ErrFull, err)
-		case permanent(err):
-			return 0, first, fmt.Errorf("%s: %w: %w", t.name(), coord.ErrNotSent, err)
-		}
-		t.pause(ctx)
-	}
-}
-
-// wasPut notes that the key was put on the lease.
-func (l *life) wasPut(id clientv3.LeaseID) {
+// saw notes on which etcd lease the key was in a state that was read. It is an error if that lease was never granted
+// to this process. What was read before something newer is known tells nothing.
+func (l *life) saw(st state) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.lease, l.put = id, true
-}
-
-// saw notes on which etcd lease the key was seen; 0 if it was not there. It is an error if that lease was
-// never granted to this process.
-func (l *life) saw(id clientv3.LeaseID) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	if !st.knows(l.key) || st.rev < l.seen {
+		return nil
+	}
+	l.seen = st.rev
+	id := st.on(l.key)
 	if _, own := l.granted[id]; own {
 		l.lease, l.put = id, true
 		return nil
@@ -179,6 +112,16 @@ func (l *life) saw(id clientv3.LeaseID) error {
 		return fmt.Errorf("liveness %s: %w: another process uses it", l.key, coord.ErrUnverifiable)
 	}
 	return nil
+}
+
+// doubt notes that a keepalive found no such etcd lease. A member that does not know yet that another leads may say
+// so of a lease that is alive, so that only a read tells.
+func (l *life) doubt(id clientv3.LeaseID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lease == id {
+		l.lease, l.put = 0, false
+	}
 }
 
 // died notes that the etcd lease does not exist any more.
@@ -191,37 +134,32 @@ func (l *life) died(id clientv3.LeaseID) {
 	}
 }
 
-// sentOn is when the last good grant or keepalive of the etcd lease was sent; false if it is not ours.
-func (l *life) sentOn(id clientv3.LeaseID) (time.Time, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	sent, ok := l.granted[id]
-	return sent, ok
-}
-
-// touch returns after a keepalive that was sent after the call. If the etcd lease turns out to be dead, that is no
-// error: the life is then without a lease. Concurrent calls share a keepalive.
-func (l *life) touch(ctx context.Context) error {
+// touch returns after a round that began after the call. If the etcd lease turns out to be dead, that is no error:
+// the life is then without one. agent is verified too unless it is empty.
+func (l *life) touch(ctx context.Context, agent string) (*round, error) {
 	l.mu.Lock()
 	r := l.next
 	if r == nil {
 		r = &round{done: make(chan struct{})}
 		l.next = r
 	}
+	if agent != "" {
+		r.agents = append(r.agents, agent)
+	}
 	if !l.running {
 		if !l.c.spawn(l.rounds) {
 			l.next = nil
 			l.mu.Unlock()
-			return fmt.Errorf("renew: %w: the coordinator is closed", coord.ErrNotSent)
+			return nil, fmt.Errorf("renew: %w: the coordinator is closed", coord.ErrNotSent)
 		}
 		l.running = true
 	}
 	l.mu.Unlock()
 	select {
 	case <-r.done:
-		return r.err
+		return r, r.err
 	case <-ctx.Done():
-		return fmt.Errorf("renew the liveness of device %s: %w: no answer from %s yet: %w", l.device, coord.ErrNotSent,
+		return nil, fmt.Errorf("renew the liveness of device %s: %w: no answer from %s yet: %w", l.device, coord.ErrNotSent,
 			strings.Join(l.c.client.Endpoints(), ","), context.Cause(ctx))
 	}
 }
@@ -230,30 +168,59 @@ func (l *life) touch(ctx context.Context) error {
 func (l *life) rounds() {
 	for {
 		l.mu.Lock()
-		r, id := l.next, l.lease
+		r := l.next
 		l.next = nil
 		if r == nil {
 			l.running = false
 			l.mu.Unlock()
 			return
 		}
+		r.lease = l.lease
 		l.mu.Unlock()
-		if id != 0 {
-			r.err = l.keepalive(l.c.base, id)
-		}
+		r.err = l.round(r)
 		close(r.done)
 	}
 }
 
-// keepalive renews the etcd lease, trying for a third of the TTL.
-func (l *life) keepalive(ctx context.Context, id clientv3.LeaseID) error {
+// round renews the etcd lease and reads what the round's agents hold.
+func (l *life) round(r *round) (err error) {
+	if r.lease != 0 {
+		if r.sent, err = l.keepalive(l.c.base, r.lease); err != nil {
+			return err
+		}
+		if r.sent.IsZero() {
+			r.lease = 0
+		}
+	}
+	ctx, cancel := context.WithTimeout(l.c.base, l.class/3)
+	defer cancel()
+	r.read = make(map[string]state, len(r.agents))
+	for batch := range slices.Chunk(unique(r.agents), (readBatch-2)/2) {
+		keys := []string{l.key, l.c.keys.meta()}
+		for _, agent := range batch {
+			keys = append(keys, l.c.keys.epoch(agent), l.c.keys.holder(agent))
+		}
+		st, err := l.c.read(ctx, "renew", batch[0], keys)
+		if err != nil {
+			return err
+		}
+		for _, agent := range batch {
+			r.read[agent] = st
+		}
+	}
+	return nil
+}
+
+// keepalive renews the etcd lease, trying for a third of the TTL. sent is before the keepalive that was answered; zero
+// if the etcd lease is dead.
+func (l *life) keepalive(ctx context.Context, id clientv3.LeaseID) (sent time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, l.class/3)
 	defer cancel()
 	t := l.c.tries("renew the liveness of device", l.device)
 	t.wait = min(t.wait, l.class/9)
 	for {
 		if ctx.Err() != nil {
-			return t.ended(ctx, false)
+			return sent, t.ended(ctx, false)
 		}
 		at := time.Now() // before asking
 		var alive bool
@@ -263,17 +230,17 @@ func (l *life) keepalive(ctx context.Context, id clientv3.LeaseID) error {
 		})
 		switch {
 		case classify(err) == noLease, err == nil && !alive:
-			l.died(id)
-			return nil
+			l.doubt(id)
+			return sent, nil
 		case err == nil:
 			l.mu.Lock()
 			if _, ok := l.granted[id]; ok {
 				l.granted[id] = at
 			}
 			l.mu.Unlock()
-			return nil
+			return at, nil
 		case permanent(err):
-			return fmt.Errorf("%s: %w: %w", t.name(), coord.ErrNotSent, err)
+			return sent, fmt.Errorf("%s: %w: %w", t.name(), coord.ErrNotSent, err)
 		}
 		t.pause(ctx)
 	}
@@ -324,17 +291,16 @@ func (l *life) revive(ctx context.Context) error {
 		case err != nil:
 			return fmt.Errorf("%w: %w", coord.ErrNotSent, err) // whatever became of it, no holder changed
 		case ans.done:
-			l.wasPut(id)
+			l.wasPut(id, ans.st.rev)
 			return nil
 		case ans.leaseGone:
 			l.died(id)
 		default:
-			other := ans.st.on(l.key)
-			if err := l.saw(other); err != nil {
+			if err := l.saw(ans.st); err != nil {
 				return err
 			}
-			l.c.revoke(ctx, l, id)
-			if err := l.keepalive(ctx, other); err != nil {
+			l.c.revoke(ctx, l, id) // the key is on an earlier etcd lease of ours
+			if _, err := l.keepalive(ctx, ans.st.on(l.key)); err != nil {
 				return err
 			}
 			if _, ok := l.warm(); ok {

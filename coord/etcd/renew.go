@@ -37,39 +37,24 @@ func (g *grant) is(claim rules.Claim) bool {
 // extend renews a grant of this process.
 func (c *Coordinator) extend(ctx context.Context, g *grant, claim rules.Claim) (coord.Lease, error) {
 	l := c.lifeOf(g.lease.Device, g.lease.TTL)
+	if l == nil {
+		return c.extendNothing(ctx, g, claim)
+	}
 	for {
-		sent := time.Now()
-		var own []string
-		if l != nil {
-			if err := l.touch(ctx); err != nil {
-				return coord.Lease{}, fmt.Errorf("renew %s: %w", claim.Agent, err)
-			}
-			own = append(own, l.key)
-		}
-		st, err := c.verify(ctx, claim.Agent, own)
+		r, err := l.touch(ctx, claim.Agent)
 		if err != nil {
+			return coord.Lease{}, fmt.Errorf("renew %s: %w", claim.Agent, err)
+		}
+		st := r.read[claim.Agent]
+		if err := c.stillOurs(st, g, claim); err != nil {
 			return coord.Lease{}, err
 		}
-		f, err := c.facts(st, claim.Agent, "")
-		if err != nil {
+		if r.lease != 0 && st.on(l.key) == r.lease {
+			return c.renewed(g, r.sent), nil
+		}
+		// The key is gone, or stands on an etcd lease that this round did not renew.
+		if err := l.saw(st); err != nil {
 			return coord.Lease{}, err
-		}
-		if !f.Held || f.Holder.Handle != g.lease.Handle {
-			c.dropped(claim.Agent, g)
-			return coord.Lease{}, rules.Lost(f, claim)
-		}
-		if l == nil {
-			return c.renewed(g, sent), nil
-		}
-		kept, _ := l.warm()
-		if err := l.saw(st.on(l.key)); err != nil {
-			return coord.Lease{}, err
-		}
-		if p, ok := l.warm(); ok {
-			if p.lease == kept.lease {
-				return c.renewed(g, p.sent), nil
-			}
-			continue // the key stands on another of our etcd leases: keep that one alive
 		}
 		if err := l.revive(ctx); err != nil {
 			return coord.Lease{}, fmt.Errorf("renew %s: %w", claim.Agent, err)
@@ -77,14 +62,33 @@ func (c *Coordinator) extend(ctx context.Context, g *grant, claim rules.Claim) (
 	}
 }
 
-// verify reads what a renewal has to see. It does not look at runs or gates.
-func (c *Coordinator) verify(ctx context.Context, agent string, own []string) (state, error) {
-	keys := append([]string{c.keys.epoch(agent), c.keys.holder(agent), c.keys.meta()}, own...)
-	st, err := c.read(ctx, "renew", agent, keys)
+// extendNothing is extend for TTL 0: there is only the holder to look at.
+func (c *Coordinator) extendNothing(ctx context.Context, g *grant, claim rules.Claim) (coord.Lease, error) {
+	sent := time.Now()
+	st, err := c.read(ctx, "renew", claim.Agent, []string{c.keys.epoch(claim.Agent), c.keys.holder(claim.Agent), c.keys.meta()})
 	if err != nil {
-		return state{}, err
+		return coord.Lease{}, err
 	}
-	return st, c.checkMeta(st)
+	if err := c.stillOurs(st, g, claim); err != nil {
+		return coord.Lease{}, err
+	}
+	return c.renewed(g, sent), nil
+}
+
+// stillOurs is nil if what was read shows the grant's own nonce.
+func (c *Coordinator) stillOurs(st state, g *grant, claim rules.Claim) error {
+	if err := c.checkMeta(st); err != nil {
+		return err
+	}
+	f, err := c.facts(st, claim.Agent, "")
+	if err != nil {
+		return err
+	}
+	if !f.Held || f.Holder.Handle != g.lease.Handle {
+		c.dropped(claim.Agent, g)
+		return rules.Lost(f, claim)
+	}
+	return nil
 }
 
 // renewed notes the time from which the grant is trusted.

@@ -1,9 +1,12 @@
 package etcd
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/syncnode/syncnode/coord"
 	"github.com/syncnode/syncnode/internal/ident"
@@ -314,4 +317,39 @@ func TestARebindGivenUpIsFoundByTheNextRenew(t *testing.T) {
 		t.Errorf("got %+v after %+v", got, l)
 	}
 	must(t, second.Release(bounded(t), "a", "d1", l.Epoch))
+}
+
+// An acquire that was refused only because the holder came back may yet land when that one ends.
+func TestAnAcquireThatLostToARevivalCannotLandLater(t *testing.T) {
+	admin := three(t).Client(t)
+	client, kv := slow(t, three(t))
+	ns := namespace()
+	holder, c := process(t, admin, ns), process(t, client, ns)
+	_, err := c.Acquire(bounded(t), request("warm", "d2"))
+	must(t, err)
+	l, err := holder.Acquire(bounded(t), request("a", "d1"))
+	must(t, err)
+	expire(t, admin, holder)
+	var stray send
+	kv.next(func(ctx context.Context, n int, s send) (*clientv3.TxnResponse, error) {
+		if n == 1 { // the network keeps the first copy, and the holder comes back
+			stray = s
+			_, err := holder.Renew(ctx, "a", "d1", l.Epoch, ttl)
+			must(t, err)
+			return nil, errLost
+		}
+		return s(ctx)
+	})
+	_, err = c.Acquire(bounded(t), request("a", "d2"))
+	wantErr(t, err, coord.ErrHeld)
+	kv.next(nil)
+	expire(t, admin, holder)
+	resp, err := stray(bounded(t))
+	must(t, err)
+	if resp.Succeeded {
+		t.Fatal("a copy was carried out after its caller was told that the agent is held")
+	}
+	if _, err := holder.Renew(bounded(t), "a", "d1", l.Epoch, ttl); err != nil {
+		t.Errorf("the holder lost its lease to the poison: %v", err)
+	}
 }
