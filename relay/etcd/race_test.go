@@ -3,7 +3,6 @@ package etcd_test
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,10 +18,21 @@ import (
 // rivalKV lets something happen between a read and the write that was decided by it.
 type rivalKV struct {
 	clientv3.KV
-	rival atomic.Pointer[func()]
+	rival  func()
+	writes int // the rival comes before the how many-th write from now
+	read   func()
 }
 
-func (k *rivalKV) before(rival func()) { k.rival.Store(&rival) }
+func (k *rivalKV) before(write int, rival func()) { k.writes, k.rival = write, rival }
+
+func (k *rivalKV) Get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	resp, err := k.KV.Get(ctx, key, opts...)
+	if read := k.read; read != nil {
+		k.read = nil
+		read()
+	}
+	return resp, err
+}
 
 func (k *rivalKV) Txn(ctx context.Context) clientv3.Txn { return &rivalTxn{Txn: k.KV.Txn(ctx), kv: k} }
 
@@ -44,8 +54,8 @@ func (t *rivalTxn) Then(ops ...clientv3.Op) clientv3.Txn {
 
 func (t *rivalTxn) Commit() (*clientv3.TxnResponse, error) {
 	if t.writes {
-		if rival := t.kv.rival.Swap(nil); rival != nil {
-			(*rival)()
+		if t.kv.writes--; t.kv.writes == 0 {
+			t.kv.rival()
 		}
 	}
 	return t.Txn.Commit()
@@ -72,7 +82,7 @@ func TestAWriteThatLostItsRaceIsJudgedAnew(t *testing.T) {
 		_, err := rival.Push(t.Context(), "a", a.Write(t, 2, 50))
 		fatal(t, err)
 		branch := a.Clone(2)
-		kv.before(func() {
+		kv.before(1, func() {
 			_, err := rival.Push(t.Context(), "a", branch.Write(t, 3, 50))
 			fatal(t, err)
 		})
@@ -88,7 +98,7 @@ func TestAWriteThatLostItsRaceIsJudgedAnew(t *testing.T) {
 	t.Run("first push against another branch", func(t *testing.T) {
 		mine, rival := setup(t)
 		first := relaytest.NewAuthor("a")
-		kv.before(func() {
+		kv.before(1, func() {
 			_, err := rival.Push(t.Context(), "a", first.Write(t, 1, 50))
 			fatal(t, err)
 		})
@@ -100,7 +110,7 @@ func TestAWriteThatLostItsRaceIsJudgedAnew(t *testing.T) {
 		mine, rival := setup(t)
 		a := relaytest.NewAuthor("a")
 		ops := a.Write(t, 300, 50)
-		kv.before(func() {
+		kv.before(1, func() {
 			_, err := rival.Push(t.Context(), "a", ops[:200])
 			fatal(t, err)
 		})
@@ -109,12 +119,27 @@ func TestAWriteThatLostItsRaceIsJudgedAnew(t *testing.T) {
 			t.Errorf("%+v, %v; expected 100 accepted and 200 duplicates", got, err)
 		}
 	})
+	t.Run("push of the same ops, after the first transaction", func(t *testing.T) {
+		mine, rival := setup(t)
+		a := relaytest.NewAuthor("a")
+		ops := a.Write(t, 300, 50)
+		_, err := rival.Push(t.Context(), "a", ops[:10])
+		fatal(t, err)
+		kv.before(2, func() {
+			_, err := rival.Push(t.Context(), "a", ops[136:236])
+			fatal(t, err)
+		})
+		got, err := mine.Push(t.Context(), "a", ops)
+		if err != nil || got != (relay.Pushed{Accepted: 190, Duplicate: 110}) {
+			t.Errorf("%+v, %v; expected 190 accepted and 110 duplicates", got, err)
+		}
+	})
 	t.Run("ack", func(t *testing.T) {
 		mine, rival := setup(t)
 		a, b := relaytest.NewAuthor("a"), relaytest.NewAuthor("b")
 		a.Write(t, 2, 50)
 		b.Write(t, 2, 50)
-		kv.before(func() { fatal(t, rival.Ack(t.Context(), "d", oplog.Frontier{"b": b.Head()})) })
+		kv.before(1, func() { fatal(t, rival.Ack(t.Context(), "d", oplog.Frontier{"b": b.Head()})) })
 		fatal(t, mine.Ack(t.Context(), "d", oplog.Frontier{"a": a.Head()}))
 		info, err := mine.Hello(t.Context(), "d")
 		if want := (oplog.Frontier{"a": a.Head(), "b": b.Head()}); err != nil || !info.Acked.Equal(want) {
@@ -123,23 +148,49 @@ func TestAWriteThatLostItsRaceIsJudgedAnew(t *testing.T) {
 	})
 	t.Run("first contact against a registration", func(t *testing.T) {
 		mine, rival := setup(t)
-		kv.before(func() { fatal(t, rival.Register(t.Context(), "d", relay.Replica)) })
+		kv.before(1, func() { fatal(t, rival.Register(t.Context(), "d", relay.Replica)) })
 		if info, err := mine.Hello(t.Context(), "d"); err != nil || info.Role != relay.Replica {
 			t.Errorf("role %q, %v; the registration was overwritten", info.Role, err)
 		}
 	})
 	t.Run("making the store", func(t *testing.T) {
 		ns := namespace()
-		var rival *etcd.Relay
-		kv.before(func() { rival = open(t, etcd.Config{Client: other, Namespace: ns}) })
+		var first relay.Info
+		kv.before(1, func() {
+			var err error
+			first, err = open(t, etcd.Config{Client: other, Namespace: ns}).Hello(t.Context(), "a")
+			fatal(t, err)
+		})
 		mine := open(t, etcd.Config{Client: client, Namespace: ns})
-		x, err := mine.Hello(t.Context(), "a")
-		fatal(t, err)
-		y, err := rival.Hello(t.Context(), "a")
-		if err != nil || x.Instance != y.Instance {
-			t.Errorf("two stores in one namespace: %s and %s, %v", x.Instance, y.Instance, err)
+		if info, err := mine.Hello(t.Context(), "a"); err != nil || info.Instance != first.Instance {
+			t.Errorf("two stores in one namespace: %s and %s, %v", first.Instance, info.Instance, err)
 		}
 	})
+}
+
+func TestAHintWhoseHistoryIsGoneSaysToLookAgain(t *testing.T) {
+	c := single(t, cluster.Config{})
+	client, other := c.Client(t), c.Client(t)
+	kv := &rivalKV{KV: client.KV}
+	client.KV = kv
+	r := open(t, etcd.Config{Client: client, Namespace: namespace()})
+	kv.read = func() { // between the look at the heads and the watch
+		for range 3 {
+			if _, err := other.Put(t.Context(), "/elsewhere", "x"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		resp, err := other.Get(t.Context(), "/elsewhere")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := other.Compact(t.Context(), resp.Header.Revision); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.Hint(t.Context(), nil); err != nil {
+		t.Errorf("hint: %v", err)
+	}
 }
 
 func TestAContactIsNotedOnceADay(t *testing.T) {
