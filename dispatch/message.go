@@ -136,18 +136,17 @@ func byline(a coord.Attempt) string {
 	if a.ID == "" {
 		return ""
 	}
-	s := ""
+	s := fmt.Sprintf("by %s at epoch %d", a.Device, a.Epoch)
 	if !a.Ended.IsZero() {
-		s = " since " + clock(a.Ended)
+		s = clock(a.Ended) + " " + s
 	}
-	s += fmt.Sprintf(" by %s at epoch %d", a.Device, a.Epoch)
 	if a.State == coord.Failed {
-		s += " (" + causeOf(a.Cause, a.Exit) + ")"
+		s += ", " + causeOf(a.Cause, a.Exit)
 	}
 	if a.By != "" {
-		s += fmt.Sprintf(", as %s decided", a.By)
+		s += ", as " + a.By + " decided"
 	}
-	return s
+	return " (" + s + ")"
 }
 
 func causeOf(cause string, exit int) string {
