@@ -306,6 +306,10 @@ func (c *command) Done() <-chan struct{} { return c.done }
 func (c *command) Ended() dispatch.Ended { return c.ended }
 
 func endedOf(r child.Result) dispatch.Ended {
+	var sig *child.SignalError
+	if errors.As(r.Stopped, &sig) {
+		r.Stopped = &dispatch.Interrupt{Signal: int(sig.Signal)}
+	}
 	return dispatch.Ended{ExitCode: r.ExitCode, Signal: int(r.Signal), Stopped: r.Stopped, Err: r.Err, Left: r.LeftBehind}
 }
 

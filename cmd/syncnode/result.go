@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/syncnode/syncnode/dispatch"
+	"github.com/syncnode/syncnode/internal/ident"
 )
 
 // A resultRow is what --result writes, also when nothing ran.
@@ -20,7 +21,7 @@ type resultRow struct {
 	Epoch      uint64 `json:"epoch,omitempty"`
 	State      string `json:"state,omitempty"`
 	Cause      string `json:"cause,omitempty"`
-	ExitCode   int    `json:"exit_code"`
+	ExitCode   *int   `json:"exit_code"` // null unless the command ran; -1 if a signal ended it
 	Signal     int    `json:"signal,omitempty"`
 	Ran        string `json:"ran"`
 	// Code is the exit code of syncnode itself: it tells a command's own 110 to 127 apart from ours.
@@ -40,8 +41,10 @@ func (x *execution) say(format string, args ...any) {
 func (x *execution) tell(job dispatch.Job, r dispatch.Result) error {
 	row := resultRow{
 		Run: job.Run, Agent: job.Agent, Occurrence: job.Occurrence, Attempt: r.Attempt, Epoch: uint64(r.Epoch),
-		State: string(r.State), Cause: r.Cause, ExitCode: r.ExitCode, Signal: r.Signal, Ran: string(r.Ran),
-		Code: r.Code, Message: r.Message,
+		State: string(r.State), Cause: r.Cause, Signal: r.Signal, Ran: string(r.Ran), Code: r.Code, Message: r.Message,
+	}
+	if r.Ran == dispatch.Yes {
+		row.ExitCode = &r.ExitCode
 	}
 	_, errOut := x.stdio()
 	switch {
@@ -76,8 +79,11 @@ func refuse(cmd *cobra.Command, code int, message string) {
 		return f.Value.String()
 	}
 	row := resultRow{Agent: typed("agent"), Ran: string(dispatch.No), Code: code, Message: message}
-	if key := typed("occurrence"); key != "" {
-		row.Occurrence = "key:" + key
+	if occurrence, err := ident.KeyOccurrence(typed("occurrence")); err == nil {
+		row.Occurrence = occurrence
+		if checkNames(row.Agent, typed("namespace")) == nil {
+			row.Run = ident.RunID(typed("namespace"), row.Agent, occurrence)
+		}
 	}
 	errOut := cmd.ErrOrStderr()
 	if typed("output") == "json" {

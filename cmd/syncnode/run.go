@@ -179,27 +179,29 @@ func (n *runName) register(cmd *cobra.Command) {
 	n.o.register(cmd.Flags())
 }
 
-// find gives the agent and the id of the run that was named. An id alone is looked up in the list.
-func (n *runName) find(ctx context.Context, cmd *cobra.Command, namespace string, args []string, c coord.Ledger) (coord.View, error) {
-	run := ""
+// resolve says which run was named, before anything is asked.
+func (n *runName) resolve(cmd *cobra.Command, namespace string, args []string) (run string, err error) {
 	if err := checkGiven("agent", n.agent); err != nil {
-		return coord.View{}, err
+		return "", err
 	}
 	switch {
 	case len(args) == 1:
 		if err := ident.CheckRunID(args[0]); err != nil {
-			return coord.View{}, &usageError{err}
+			return "", &usageError{err}
 		}
-		run = args[0]
+		return args[0], nil
 	case n.agent == "":
-		return coord.View{}, usagef("which run? Give its id, or --agent with --occurrence or --every")
-	default:
-		occurrence, err := n.o.resolve(cmd.Flags(), time.Now())
-		if err != nil {
-			return coord.View{}, err
-		}
-		run = ident.RunID(namespace, n.agent, occurrence)
+		return "", usagef("which run? Give its id, or --agent with --occurrence or --every")
 	}
+	occurrence, err := n.o.resolve(cmd.Flags(), time.Now())
+	if err != nil {
+		return "", err
+	}
+	return ident.RunID(namespace, n.agent, occurrence), nil
+}
+
+// find looks the run up. An id alone is looked for in the list.
+func (n *runName) find(ctx context.Context, run string, c coord.Ledger) (coord.View, error) {
 	if n.agent != "" {
 		return c.Look(ctx, coord.Question{Agent: n.agent, Run: run})
 	}
@@ -226,8 +228,12 @@ func newRunShow() *cobra.Command {
 	var n runName
 	cmd := &cobra.Command{Use: "show (ID | --agent A --occurrence K)", Short: "show a run: its attempts, their devices, epochs and ends", Args: atMost(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			run, err := n.resolve(cmd, b.namespace, args)
+			if err != nil {
+				return err
+			}
 			return b.read(cmd, &out, func(ctx context.Context, c coord.Coordinator) error {
-				v, err := n.find(ctx, cmd, b.namespace, args, c)
+				v, err := n.find(ctx, run, c)
 				if err != nil {
 					return err
 				}
@@ -324,8 +330,12 @@ happen overrides the latter.`,
 			if d.reason == "" {
 				return usagef("resolve needs --reason TEXT, for the record")
 			}
+			run, err := n.resolve(cmd, b.namespace, args)
+			if err != nil {
+				return err
+			}
 			return b.write(cmd, &out, n.agent, func(ctx context.Context, be *backend) error {
-				v, err := n.find(ctx, cmd, b.namespace, args, be.coordinator)
+				v, err := n.find(ctx, run, be.coordinator)
 				if err != nil {
 					return err
 				}
@@ -360,8 +370,12 @@ func newRunRetry() *cobra.Command {
 			if d.reason == "" {
 				return usagef("retry needs --reason TEXT, for the record")
 			}
+			run, err := n.resolve(cmd, b.namespace, args)
+			if err != nil {
+				return err
+			}
 			return b.write(cmd, &out, n.agent, func(ctx context.Context, be *backend) error {
-				v, err := n.find(ctx, cmd, b.namespace, args, be.coordinator)
+				v, err := n.find(ctx, run, be.coordinator)
 				if err != nil {
 					return err
 				}

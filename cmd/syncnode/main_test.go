@@ -1,0 +1,24 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/syncnode/syncnode/test/cluster"
+)
+
+// TestMain makes the test binary three programs: the tests, a member of an etcd cluster, and, under the name of
+// syncnode on PATH, the program itself, so that also a child of a run finds it.
+func TestMain(m *testing.M) {
+	cluster.RunMember()
+	testscript.Main(suite{m}, map[string]func(){"syncnode": main})
+}
+
+// A suite runs the tests and gives back what they share.
+type suite struct{ m *testing.M }
+
+func (s suite) Run() int {
+	defer closeShared()
+	return s.m.Run()
+}
