@@ -28,6 +28,7 @@ import (
 	"encoding/json"
 	"iter"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -54,22 +55,27 @@ func (r *Record) compare(q *Record) int {
 
 // A State is the fold of all ops at or below its frontier. Make it with New.
 type State struct {
-	frontier oplog.Frontier
-	keyed    map[oplog.Surface]map[string]*Record
-	events   map[oplog.Surface]*eventList
-	agents   map[string]*agent
-	parked   parkedNotes
-	tree     tree
+	heads  oplog.Heads // of the chains that may go on
+	closed oplog.Heads // of those that may not
+	scopes map[oplog.Scope]bool
+	keyed  map[oplog.Surface]map[string]*Record
+	events map[oplog.Surface]*eventList
+	agents map[string]*agent
+	packed packed
+	parked parkedNotes
+	tree   tree
 }
 
 // New returns the state of no ops.
 func New() *State {
 	return &State{
-		frontier: oplog.Frontier{},
-		keyed:    map[oplog.Surface]map[string]*Record{},
-		events:   map[oplog.Surface]*eventList{},
-		agents:   map[string]*agent{},
-		parked:   newParkedNotes(),
+		heads:  oplog.Heads{},
+		closed: oplog.Heads{},
+		scopes: map[oplog.Scope]bool{},
+		keyed:  map[oplog.Surface]map[string]*Record{},
+		events: map[oplog.Surface]*eventList{},
+		agents: map[string]*agent{},
+		parked: newParkedNotes(),
 	}
 }
 
@@ -78,7 +84,7 @@ func New() *State {
 // fold what is missing first.
 func (s *State) Apply(op oplog.Op) bool {
 	tier, err := op.Surface.Tier()
-	if err != nil || op.Seq != s.frontier.Next(op.Device) {
+	if err != nil || op.Seq != s.next(op.Device) {
 		return false
 	}
 	rec := &Record{Surface: op.Surface, ID: op.ID, HLC: op.HLC, Scope: op.Scope, Payload: op.Payload}
@@ -92,7 +98,8 @@ func (s *State) Apply(op oplog.Op) bool {
 	case oplog.TierIntents:
 		s.foldIntent(rec)
 	}
-	s.frontier[op.Device] = oplog.Pos{Seq: op.Seq, ID: op.ID}
+	s.heads[op.Device] = oplog.Head{Seq: op.Seq, ID: op.ID, HLC: op.HLC}
+	s.scopes[op.Scope] = true
 	s.parked.drop(op.Device, op.Seq)
 	return true
 }
@@ -122,11 +129,49 @@ func (s *State) foldEvent(rec *Record) {
 	s.tree.put(rec, rec.Key)
 }
 
-// Frontier returns a copy of the folded frontier.
-func (s *State) Frontier() oplog.Frontier { return s.frontier.Clone() }
+// next is the seq of the op that would be folded, or one that no op has if the chain is closed.
+func (s *State) next(device string) uint64 {
+	if head, ok := s.heads[device]; ok {
+		return head.Seq + 1
+	}
+	if _, closed := s.closed[device]; closed {
+		return math.MaxUint64
+	}
+	return 0
+}
+
+// Frontier returns a copy of the folded frontier, without the chains that are closed.
+func (s *State) Frontier() oplog.Frontier { return s.heads.Frontier() }
+
+// Heads returns a copy of the last folded op of each chain that is not closed.
+func (s *State) Heads() oplog.Heads { return s.heads.Clone() }
+
+// Closed returns a copy of the last ops of the chains that are closed.
+func (s *State) Closed() oplog.Heads { return s.closed.Clone() }
+
+// Close ends the chain of a device that will never write again, at what is folded of it: it leaves the frontier, and
+// Apply takes no more of it. It reports false if nothing of the device is folded; the chain stays open then. Closing
+// twice changes nothing. Neither digest moves.
+func (s *State) Close(device string) bool {
+	if head, ok := s.heads[device]; ok {
+		s.closed[device] = head
+		delete(s.heads, device)
+	}
+	_, closed := s.closed[device]
+	return closed
+}
+
+// Scopes returns the scopes of all ops that were folded, in bytewise order.
+func (s *State) Scopes() []oplog.Scope { return slices.Sorted(maps.Keys(s.scopes)) }
 
 // Covers reports whether the op of device at seq is folded.
-func (s *State) Covers(device string, seq uint64) bool { return s.frontier.Covers(device, seq) }
+func (s *State) Covers(device string, seq uint64) bool {
+	head, ok := s.heads[device]
+	if !ok {
+		head, ok = s.closed[device]
+	}
+	return ok && seq <= head.Seq
+}
 
 // Get returns the winner for a key of a surface of the set or register tier.
 func (s *State) Get(surface oplog.Surface, key string) (Record, bool) {

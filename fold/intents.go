@@ -12,8 +12,9 @@ import (
 
 // An agent is what the log says about one agent. Agent, run and attempt are any text, as payloads have it.
 type agent struct {
-	epoch uint64 // the highest in any intent
-	runs  map[string]*run
+	epoch  uint64 // the highest in any intent
+	live   map[string]*run
+	packed table // the runs that are not live
 }
 
 // A run keeps, for each attempt, author and claim, one intent: the greatest by (epoch, hlc, op id). All views are
@@ -92,22 +93,51 @@ func newSlot(rec *Record, in oplog.Intent) *slot {
 
 func (s *State) foldIntent(rec *Record) {
 	in := oplog.ReadIntent(rec.Payload)
-	a := s.agents[in.Agent]
-	if a == nil {
-		a = &agent{runs: map[string]*run{}}
-		s.agents[in.Agent] = a
-	}
+	a := s.agent(in.Agent)
 	a.epoch = max(a.epoch, in.Epoch)
-	r := a.runs[in.RunID]
+	sl := newSlot(rec, in)
+	if entry := s.packed.find(&a.packed, in.RunID); entry >= 0 {
+		if !s.packedRun(a, entry).join(sl) {
+			return
+		}
+		s.unpack(in.Agent, a, in.RunID, entry)
+	}
+	r := a.live[in.RunID]
 	if r == nil {
 		r = &run{}
-		a.runs[in.RunID] = r
+		a.live[in.RunID] = r
 	}
-	sl := newSlot(rec, in)
 	if !r.join(sl) {
 		return
 	}
-	s.tree.put(rec, in.Agent, in.RunID, sl.attempt, sl.device, string(sl.claim))
+	s.tree.put(rec, sl.parts(in.Agent, in.RunID)...)
+	if r.committed != nil {
+		s.pack(in.Agent, a, in.RunID, r)
+	}
+}
+
+// agent is the agent of that name, which is made if there is none.
+func (s *State) agent(name string) *agent {
+	a := s.agents[name]
+	if a == nil {
+		a = &agent{live: map[string]*run{}}
+		s.agents[name] = a
+	}
+	return a
+}
+
+// parts is the key of the slot's leaf, after the surface.
+func (s *slot) parts(agent, run string) []string {
+	return []string{agent, run, s.attempt, s.device, string(s.claim)}
+}
+
+// newRun is the run of these slots, which are in order.
+func newRun(slots []*slot) *run {
+	r := &run{slots: slots}
+	for _, sl := range slots {
+		r.commit(sl)
+	}
+	return r
 }
 
 // join puts sl in its slot if it is greater than what is there, and reports whether it is.
@@ -121,17 +151,34 @@ func (r *run) join(sl *slot) bool {
 	default:
 		r.slots[i] = sl
 	}
-	if sl.claim.committed() && (r.committed == nil || sl.compare(r.committed) > 0) {
-		r.committed = sl
-	}
+	r.commit(sl)
 	return true
 }
 
+func (r *run) commit(sl *slot) {
+	if sl.claim.committed() && (r.committed == nil || sl.compare(r.committed) > 0) {
+		r.committed = sl
+	}
+}
+
 func (s *State) run(agent, id string) *run {
-	if a := s.agents[agent]; a != nil {
-		return a.runs[id]
+	a := s.agents[agent]
+	if a == nil {
+		return nil
+	}
+	if r := a.live[id]; r != nil {
+		return r
+	}
+	if entry := s.packed.find(&a.packed, id); entry >= 0 {
+		return s.packedRun(a, entry)
 	}
 	return nil
+}
+
+// packedRun is a copy of a packed run.
+func (s *State) packedRun(a *agent, entry int) *run {
+	_, _, slots, _ := s.packed.slots(a.packed.refs[entry])
+	return newRun(slots)
 }
 
 // An IntentRecord is an intent with the op that said it. HLC.Device is its author.
@@ -192,8 +239,14 @@ func (s *State) Agents() []string { return slices.Sorted(maps.Keys(s.agents)) }
 
 // Runs returns the runs of an agent that intents name, in bytewise order.
 func (s *State) Runs(agent string) []string {
-	if a := s.agents[agent]; a != nil {
-		return slices.Sorted(maps.Keys(a.runs))
+	a := s.agents[agent]
+	if a == nil {
+		return nil
 	}
-	return nil
+	ids := slices.Collect(maps.Keys(a.live))
+	for at := range a.packed.each {
+		ids = append(ids, runID(s.packed.keptRun(at)))
+	}
+	slices.Sort(ids)
+	return ids
 }

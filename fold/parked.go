@@ -28,7 +28,7 @@ func newParkedNotes() parkedNotes {
 // committed, CommittedRun and RunState tell so from now on. The digest does not move. The note goes when the op is
 // folded. Noting an op twice, or one that is folded, changes nothing.
 func (s *State) NoteParked(op oplog.Op) {
-	if op.Surface != oplog.Intents || s.frontier.Covers(op.Device, op.Seq) {
+	if op.Surface != oplog.Intents || s.Covers(op.Device, op.Seq) {
 		return
 	}
 	in := oplog.ReadIntent(op.Payload)

@@ -5,7 +5,10 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"maps"
 	"slices"
+
+	"github.com/syncnode/syncnode/oplog"
 )
 
 // A Digest is a SHA-256 in lower-case hex.
@@ -42,23 +45,35 @@ type group struct {
 }
 
 type bucket struct {
-	leaves []treeLeaf // in the order of their keys
+	leaves []treeLeaf // in the order of their keys, without those of packed runs
+	packed []ref      // the packed runs that have a leaf here, each once
 	dirty  bool
 	sum    hash
 }
 
 type treeLeaf struct{ key, sum hash }
 
+// bucketOf is the number of the bucket that the leaf of that key is in: its first 12 bits.
+func bucketOf(key hash) int { return int(key[0])<<4 | int(key[1])>>4 }
+
+func (t *tree) bucket(n int) (*group, *bucket) {
+	g := t.groups[n/fan]
+	if g == nil {
+		g = &group{}
+		t.groups[n/fan] = g
+	}
+	return g, &g.buckets[n%fan]
+}
+
+func (b *bucket) find(key hash) (int, bool) {
+	return slices.BinarySearchFunc(b.leaves, key, func(l treeLeaf, key hash) int { return bytes.Compare(l.key[:], key[:]) })
+}
+
 // put adds the leaf of a record under its key, or replaces it.
 func (t *tree) put(rec *Record, key ...string) {
 	l := hashLeaf(rec, key)
-	g := t.groups[l.key[0]>>2]
-	if g == nil {
-		g = &group{}
-		t.groups[l.key[0]>>2] = g
-	}
-	b := &g.buckets[(l.key[0]&3)<<4|l.key[1]>>4]
-	i, found := slices.BinarySearchFunc(b.leaves, l, func(a, b treeLeaf) int { return bytes.Compare(a.key[:], b.key[:]) })
+	g, b := t.bucket(bucketOf(l.key))
+	i, found := b.find(l.key)
 	if found {
 		b.leaves[i] = l
 	} else {
@@ -68,19 +83,70 @@ func (t *tree) put(rec *Record, key ...string) {
 	t.dirty, g.dirty, b.dirty = true, true, true
 }
 
-// hashLeaf hashes the key, which is the surface and the parts, and the leaf, which is the key and the record.
-func hashLeaf(rec *Record, parts []string) treeLeaf {
-	b := make([]byte, 0, 512+len(rec.Payload))
-	b = lp(b, leafKeyFormat)
-	start := len(b)
-	b = lp(b, string(rec.Surface))
+// pack replaces the leaf of that key by its packed run, or adds it.
+func (t *tree) pack(key hash, at ref) {
+	g, b := t.bucket(bucketOf(key))
+	if i, found := b.find(key); found {
+		b.leaves = slices.Delete(b.leaves, i, i+1)
+		if len(b.leaves) == 0 {
+			b.leaves = nil
+		}
+	} else {
+		t.leaves++
+		t.dirty, g.dirty, b.dirty = true, true, true
+	}
+	if n := len(b.packed); n > 0 && b.packed[n-1] == at {
+		return
+	}
+	if len(b.packed) == cap(b.packed) {
+		b.packed = append(make([]ref, 0, len(b.packed)*5/4+2), b.packed...)
+	}
+	b.packed = append(b.packed, at)
+}
+
+// unpack forgets one leaf of a packed run, which is put next.
+func (t *tree) unpack(n int, at ref) {
+	_, b := t.bucket(n)
+	if i := slices.Index(b.packed, at); i >= 0 {
+		b.packed = slices.Delete(b.packed, i, i+1)
+	}
+	t.leaves--
+}
+
+// move tells the tree where packed runs are now.
+func (t *tree) move(to map[ref]ref) {
+	for _, g := range t.groups {
+		if g == nil {
+			continue
+		}
+		for i := range g.buckets {
+			for j, at := range g.buckets[i].packed {
+				g.buckets[i].packed[j] = to[at]
+			}
+		}
+	}
+}
+
+// leafKey hashes the key of a leaf, which is the surface and the parts.
+func leafKey(surface oplog.Surface, parts []string) hash {
+	return sha256.Sum256(appendKey(lp(make([]byte, 0, 512), leafKeyFormat), surface, parts))
+}
+
+func appendKey(b []byte, surface oplog.Surface, parts []string) []byte {
+	b = lp(b, string(surface))
 	for _, p := range parts {
 		b = lp(b, p)
 	}
+	return b
+}
+
+// hashLeaf hashes the key and the leaf, which is the key and the record.
+func hashLeaf(rec *Record, parts []string) treeLeaf {
+	b := appendKey(lp(make([]byte, 0, 512+len(rec.Payload)), leafKeyFormat), rec.Surface, parts)
 	var l treeLeaf
 	l.key = sha256.Sum256(b)
 
-	key := b[start:]
+	key := b[8+len(leafKeyFormat):]
 	b = lp(make([]byte, 0, cap(b)), leafFormat)
 	b = append(b, key...)
 	b = u64(b, uint64(rec.HLC.WallMS))
@@ -93,22 +159,47 @@ func hashLeaf(rec *Record, parts []string) treeLeaf {
 	return l
 }
 
-func (b *bucket) hash() hash {
+// packedLeaves appends the leaves that a packed run has in bucket n.
+func (p *packed) packedLeaves(dst []treeLeaf, at ref, n int) []treeLeaf {
+	agent, run, slots, buckets := p.slots(at)
+	for i, sl := range slots {
+		if buckets[i] == n {
+			dst = append(dst, hashLeaf(sl.rec, sl.parts(agent, run)))
+		}
+	}
+	return dst
+}
+
+// all are the leaves of bucket n in the order of their keys.
+func (b *bucket) all(p *packed, n int) []treeLeaf {
+	if len(b.packed) == 0 {
+		return b.leaves
+	}
+	leaves := slices.Clone(b.leaves)
+	for _, at := range b.packed {
+		leaves = p.packedLeaves(leaves, at, n)
+	}
+	slices.SortFunc(leaves, func(x, y treeLeaf) int { return bytes.Compare(x.key[:], y.key[:]) })
+	return leaves
+}
+
+func (b *bucket) hash(p *packed, n int) hash {
 	if b.dirty {
-		buf := u64(lp(make([]byte, 0, 64+len(b.leaves)*sha256.Size), bucketFormat), uint64(len(b.leaves)))
-		for i := range b.leaves {
-			buf = append(buf, b.leaves[i].sum[:]...)
+		leaves := b.all(p, n)
+		buf := u64(lp(make([]byte, 0, 64+len(leaves)*sha256.Size), bucketFormat), uint64(len(leaves)))
+		for i := range leaves {
+			buf = append(buf, leaves[i].sum[:]...)
 		}
 		b.sum, b.dirty = sha256.Sum256(buf), false
 	}
 	return b.sum
 }
 
-func (g *group) hash() hash {
+func (g *group) hash(p *packed, first int) hash {
 	if g != nil && g.dirty {
 		buf := lp(make([]byte, 0, 64+fan*sha256.Size), groupFormat)
 		for i := range g.buckets {
-			sum := g.buckets[i].hash()
+			sum := g.buckets[i].hash(p, first+i)
 			buf = append(buf, sum[:]...)
 		}
 		g.sum, g.dirty = sha256.Sum256(buf), false
@@ -119,11 +210,11 @@ func (g *group) hash() hash {
 	return g.sum
 }
 
-func (t *tree) hash() hash {
+func (t *tree) hash(p *packed) hash {
 	if t.dirty || t.leaves == 0 {
 		buf := u64(lp(make([]byte, 0, 64+fan*sha256.Size), stateFormat), t.leaves)
-		for _, g := range t.groups {
-			sum := g.hash()
+		for i, g := range t.groups {
+			sum := g.hash(p, i*fan)
 			buf = append(buf, sum[:]...)
 		}
 		t.sum, t.dirty = sha256.Sum256(buf), false
@@ -134,16 +225,18 @@ func (t *tree) hash() hash {
 // Digest covers the whole state with its stamps: equal digests mean equal states, whatever ops led there. It does
 // not cover the frontier; neither do parked ops enter it. docs/formats/oplog.md has the bytes.
 func (s *State) Digest() Digest {
-	sum := s.tree.hash()
+	sum := s.tree.hash(&s.packed)
 	return Digest(hex.EncodeToString(sum[:]))
 }
 
-// FrontierDigest covers the frontier: equal ones mean that the same ops were folded.
+// FrontierDigest covers the frontier and the chains that are closed, as one: equal ones mean that the same ops were
+// folded, whatever is closed.
 func (s *State) FrontierDigest() Digest {
-	buf := u64(lp(nil, frontierFormat), uint64(len(s.frontier)))
-	for _, device := range s.frontier.Devices() {
-		p := s.frontier[device]
-		buf = lp(u64(lp(buf, device), p.Seq), string(p.ID))
+	all := s.heads.Clone()
+	maps.Copy(all, s.closed)
+	buf := u64(lp(nil, frontierFormat), uint64(len(all)))
+	for _, device := range all.Devices() {
+		buf = lp(u64(lp(buf, device), all[device].Seq), string(all[device].ID))
 	}
 	sum := sha256.Sum256(buf)
 	return Digest(hex.EncodeToString(sum[:]))
