@@ -54,3 +54,6 @@ func Minimum(frontiers ...Frontier) Frontier {
 	maps.DeleteFunc(out, func(device string, _ Pos) bool { return forked[device] })
 	return out
 }
+
+// Check returns nil if h is a stamp that an op may have. It fails with [*FieldError].
+func (h HLC) Check() error { return h.check() }
