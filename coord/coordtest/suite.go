@@ -4,7 +4,7 @@
 //
 // [Run] holds a named test for each sentence of the contract; an implementation that passes it may stand
 // behind the rest of syncnode. [Faulty] makes a coordinator fail in every way that a network can.
-// [Check] judges a recorded history against the contract by linearizability.
+// A [History] records calls and judges them against the contract by linearizability.
 //
 // The suite looks at no clock: nothing in it depends on how fast a backend is, except that a call has to
 // return within Options.Timeout and that what a test holds does not expire within Options.TTL.
