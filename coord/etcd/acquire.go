@@ -115,6 +115,7 @@ func (c *Coordinator) take(ctx context.Context, a ask, allow func(rules.Facts) (
 			}
 			return coord.Lease{}, coord.Attempt{}, err
 		}
+		c.forget(b)
 		b = nil // it did not and will not happen: judge anew
 	}
 }

@@ -7,8 +7,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
 	"github.com/syncnode/syncnode/coord"
@@ -38,7 +40,8 @@ func TestProposals(t *testing.T) {
 	ns := namespace()
 	client := cl.Client(t)
 	c, other := process(t, client, ns), process(t, client, ns)
-	ctx := bounded(t)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
 	n := 0
 	fresh := func() string { n++; return fmt.Sprintf("a%d", n) }
 	nothing := func(f func() error) func() func() error { return func() func() error { return f } }
@@ -106,15 +109,54 @@ func TestProposals(t *testing.T) {
 	})
 }
 
-// countingLeases counts keepalives.
+// countingLeases counts keepalives, and notes when the last keepalive or grant was about to be sent.
 type countingLeases struct {
 	etcdserverpb.LeaseClient
-	n atomic.Int64
+	n    atomic.Int64
+	last atomic.Pointer[time.Time]
+}
+
+func (c *countingLeases) note() {
+	now := time.Now()
+	c.last.Store(&now)
+}
+
+func (c *countingLeases) LeaseGrant(ctx context.Context, in *etcdserverpb.LeaseGrantRequest, opts ...grpc.CallOption) (*etcdserverpb.LeaseGrantResponse, error) {
+	c.note()
+	return c.LeaseClient.LeaseGrant(ctx, in, opts...)
 }
 
 func (c *countingLeases) LeaseKeepAlive(ctx context.Context, opts ...grpc.CallOption) (etcdserverpb.Lease_LeaseKeepAliveClient, error) {
+	c.note()
 	c.n.Add(1)
 	return c.LeaseClient.LeaseKeepAlive(ctx, opts...)
+}
+
+func TestTrustCountsFromBeforeTheGrantOrTheKeepaliveWasSent(t *testing.T) {
+	w := newWorld(t)
+	counted := &countingLeases{LeaseClient: w.a.leases}
+	w.a.leases = counted
+	before := func(l coord.Lease) {
+		t.Helper()
+		if sent := *counted.last.Load(); l.Sent.IsZero() || l.Sent.After(sent) {
+			t.Errorf("trusted from %v on, the request was sent at %v or later", l.Sent, sent)
+		}
+	}
+	l := acquire(t, w.a, "d1")
+	before(l)
+	kept, err := w.a.Renew(bounded(t), "a", "d1", l.Epoch, ttl)
+	must(t, err)
+	before(kept)
+	if !kept.Sent.After(l.Sent) {
+		t.Error("a renewal that was good renews no trust")
+	}
+	expire(t, w.admin, w.a) // the next renewal revives
+	kept, err = w.a.Renew(bounded(t), "a", "d1", l.Epoch, ttl)
+	must(t, err)
+	before(kept)
+	other, err := w.a.Acquire(bounded(t), request("warm", "d1"))
+	must(t, err)
+	before(other)
 }
 
 func TestRenewingAThousandAgentsCostsNoProposalAndFewKeepalives(t *testing.T) {
@@ -123,23 +165,22 @@ func TestRenewingAThousandAgentsCostsNoProposalAndFewKeepalives(t *testing.T) {
 	counted := &countingLeases{LeaseClient: c.leases}
 	c.leases = counted
 	const agents = 1000
-	each := func(f func(agent string) error) error {
-		var wg sync.WaitGroup
-		errs := make([]error, agents)
+	each := func(most int, f func(agent string) error) error {
+		var g errgroup.Group
+		g.SetLimit(most)
 		for i := range agents {
-			wg.Go(func() { errs[i] = f(fmt.Sprintf("a%d", i)) })
+			g.Go(func() error { return f(fmt.Sprintf("a%d", i)) })
 		}
-		wg.Wait()
-		return errors.Join(errs...)
+		return g.Wait()
 	}
-	must(t, each(func(agent string) error {
+	must(t, each(32, func(agent string) error {
 		_, err := c.Acquire(bounded(t), coord.Request{Agent: agent, Device: "d1", TTL: coord.MaxTTL})
 		return err
 	}))
 	before := counted.n.Load()
 	costs(t, cl, "renewing 1,000 agents", 0, func() func() error {
 		return func() error {
-			return each(func(agent string) error {
+			return each(agents, func(agent string) error {
 				l, err := c.Renew(bounded(t), agent, "d1", 1, coord.MaxTTL)
 				if err == nil && l.Epoch != 1 {
 					return fmt.Errorf("epoch %d", l.Epoch)

@@ -58,7 +58,8 @@ type Config struct {
 	Dead func(liveness string, p coord.Process) bool
 	// Logger takes what nobody else would tell; nil discards it.
 	Logger *slog.Logger
-	// Attempt bounds one copy of a request, the first one a quarter of it; it is then sent again. 1 s if zero.
+	// Attempt is how long a copy of a request is waited for before it is sent again: the first one a quarter of it,
+	// each further one twice as long as the one before, up to eight times Attempt. 1 s if zero.
 	Attempt time.Duration
 	// Settle bounds what is settled in the background after the caller's context ended. 30 s if zero.
 	Settle time.Duration

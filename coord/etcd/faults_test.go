@@ -88,20 +88,22 @@ func lose(lost int) func(context.Context, int, send) (*clientv3.TxnResponse, err
 	}
 }
 
-// held keeps every write back. late are the copies, which the test may send when it likes.
+// held keeps the first write back and loses the others. late are the copies, which the test may send when it likes.
 type held struct {
 	mu   sync.Mutex
 	late []send
-	came chan struct{} // gets one for each copy
+	came chan struct{} // gets one for the copy
 }
 
 func hold() *held { return &held{came: make(chan struct{}, 100)} }
 
-func (h *held) plan(ctx context.Context, _ int, s send) (*clientv3.TxnResponse, error) {
-	h.mu.Lock()
-	h.late = append(h.late, s)
-	h.mu.Unlock()
-	h.came <- struct{}{}
+func (h *held) plan(ctx context.Context, n int, s send) (*clientv3.TxnResponse, error) {
+	if n == 1 {
+		h.mu.Lock()
+		h.late = append(h.late, s)
+		h.mu.Unlock()
+		h.came <- struct{}{}
+	}
 	<-ctx.Done()
 	return nil, ctx.Err()
 }

@@ -110,12 +110,17 @@ func (c *Coordinator) giveUp(ctx context.Context, b *bid) error {
 			return unsettled(err)
 		}
 	}
+	c.forget(b)
+	return nil
+}
+
+// forget drops a bid that is settled.
+func (c *Coordinator) forget(b *bid) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.left[b.lease.Agent] == b {
 		delete(c.left, b.lease.Agent)
 	}
-	c.mu.Unlock()
-	return nil
 }
 
 // drop deletes the holder key that b wrote, if it is still there.

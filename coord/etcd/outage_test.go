@@ -54,7 +54,11 @@ func TestLeasesSurviveTheEndOfTheLeader(t *testing.T) {
 			}
 			_, err = other.Acquire(bounded(t), coord.Request{Agent: "a", Device: "d2", TTL: class})
 			wantErr(t, err, coord.ErrHeld)
-			got, err := holder.Renew(bounded(t), "a", "d1", l.Epoch, class)
+			var got coord.Lease
+			eventually(t, "the holder renews", func() bool {
+				got, err = holder.Renew(bounded(t), "a", "d1", l.Epoch, class)
+				return !errors.Is(err, coord.ErrNotSent)
+			})
 			must(t, err)
 			if got.Epoch != l.Epoch || keeper.Context().Err() != nil {
 				t.Errorf("the holder has %+v, its context says %v", got, context.Cause(keeper.Context()))
@@ -105,7 +109,10 @@ func TestAHolderThatIsCutOffKnowsBeforeAnotherIsGranted(t *testing.T) {
 				t.Errorf("the holder's context ended by %v", cause)
 			}
 			proxy.Heal()
-			_, err = holder.Renew(bounded(t), agent, "d1", l.Epoch, 2*time.Second)
+			eventually(t, "the holder reaches etcd again", func() bool {
+				_, err = holder.Renew(bounded(t), agent, "d1", l.Epoch, 2*time.Second)
+				return !errors.Is(err, coord.ErrNotSent)
+			})
 			wantErr(t, err, coord.ErrLost)
 		})
 	}

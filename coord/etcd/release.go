@@ -52,23 +52,50 @@ func (c *Coordinator) release(ctx context.Context, claim rules.Claim) error {
 	if g != nil {
 		c.dropped(claim.Agent, g)
 	}
-	return c.released(ans, claim)
+	return c.released(ctx, ans, claim, st.mod(key))
 }
 
-// released says what became of a release that was answered. If only a copy without an answer can have done it,
-// an agent that nobody holds at our epoch was released by us.
-func (c *Coordinator) released(ans answer, claim rules.Claim) error {
+// released says what became of a release that was answered and had compared the holder key as written at m. If an
+// earlier copy got no answer, the key's own history tells what came first: that it was deleted, or that another took
+// it. If that is compacted, it is not ours any more in any case, but the error matches coord.ErrIndeterminate too.
+func (c *Coordinator) released(ctx context.Context, ans answer, claim rules.Claim, m int64) error {
 	if len(ans.st.kvs) == 0 { // carried out by the copy that was answered
 		return nil
 	}
 	f, err := c.facts(ans.st, claim.Agent, "")
 	if err != nil {
-		return err
+		return straying(ans.stray, err)
 	}
-	if ans.stray && !f.Held && f.Epoch == claim.Epoch {
+	lost := rules.Lost(f, claim)
+	if !ans.stray {
+		return lost
+	}
+	deleted, known := !f.Held && f.Epoch == claim.Epoch, !f.Held && f.Epoch == claim.Epoch
+	if !known {
+		deleted, known = c.nextChange(ctx, c.keys.holder(claim.Agent), m)
+	}
+	switch {
+	case !known:
+		return fmt.Errorf("release %s: %w, it is not held any more: %w", claim.Agent, coord.ErrIndeterminate, lost)
+	case deleted:
 		return nil
 	}
-	return rules.Lost(f, claim)
+	return lost
+}
+
+// nextChange tells what became of a key after the revision m, as far as etcd still knows.
+func (c *Coordinator) nextChange(ctx context.Context, key string, m int64) (deleted, known bool) {
+	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), 2*c.attempt)
+	defer cancel()
+	for resp := range c.client.Watch(ctx, key, clientv3.WithRev(m+1)) {
+		if resp.Err() != nil {
+			return false, false
+		}
+		for _, event := range resp.Events {
+			return event.Type == clientv3.EventTypeDelete, true
+		}
+	}
+	return false, false
 }
 
 // releasable reads a lease that this process does not know as its own.

@@ -109,7 +109,8 @@ func permanent(err error) bool {
 	if classify(err) != refused || status.Code(err) == codes.Unavailable {
 		return false
 	}
-	return !errors.Is(err, rpctypes.ErrTooManyRequests) && !errors.Is(err, rpctypes.ErrInvalidAuthToken)
+	text := rpctypes.ErrorDesc(err)
+	return text != rpctypes.ErrorDesc(rpctypes.ErrGRPCRequestTooManyRequests) && text != rpctypes.ErrorDesc(rpctypes.ErrGRPCInvalidAuthToken)
 }
 
 // propose sends p, again and again with the same content, until it is answered or ctx ends.
@@ -213,7 +214,8 @@ type tries struct {
 }
 
 // tries begins with a quarter of what one attempt may take: the client goes to the next member with each copy, and a
-// member that is paused or slow shall not cost more than that.
+// member that is paused shall not cost more than that. Each further copy is waited for twice as long, up to eight
+// attempts: a cluster that is slow because of its load must not be asked ever more.
 func (c *Coordinator) tries(what, agent string) *tries {
 	return &tries{c: c, what: what, agent: agent, began: time.Now(), wait: c.attempt / 4}
 }
@@ -239,7 +241,7 @@ func (t *tries) commit(ctx context.Context, p proposal) (*clientv3.TxnResponse, 
 // once makes one call and waits for it as long as it is its turn to. A member that sees no leader says so at once.
 func (t *tries) once(ctx context.Context, f func(context.Context) error) error {
 	wait := t.wait
-	t.wait = min(2*t.wait, t.c.attempt)
+	t.wait = min(2*t.wait, 8*t.c.attempt)
 	one, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), wait)
 	defer cancel()
 	t.sent++
