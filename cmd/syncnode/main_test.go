@@ -1,6 +1,7 @@
 package main
 
 import (
+	"flag"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -12,6 +13,10 @@ import (
 // syncnode on PATH, the program itself, so that also a child of a run finds it.
 func TestMain(m *testing.M) {
 	cluster.RunMember()
+	// Most tests wait for processes of their own; what the command line says wins.
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		panic(err)
+	}
 	testscript.Main(suite{m}, map[string]func(){"syncnode": main})
 }
 

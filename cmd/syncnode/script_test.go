@@ -121,14 +121,26 @@ func scriptDamage(ts *testscript.TestScript, neg bool, args []string) {
 // waiting FILE waits until the process whose id stands in the file waits for a lock.
 func scriptWaiting(ts *testscript.TestScript, neg bool, args []string) {
 	scriptUntil(ts, neg, args)
-	pid := strings.TrimSpace(ts.ReadFile(args[0]))
+	pid, err := strconv.Atoi(strings.TrimSpace(ts.ReadFile(args[0])))
+	ts.Check(err)
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		open, _ := filepath.Glob("/proc/" + pid + "/fd/*")
-		for _, fd := range open {
-			if to, err := os.Readlink(fd); err == nil && filepath.Base(to) == "LOCK" {
-				return
-			}
+		if len(locksOf(pid)) > 0 {
+			return
 		}
 	}
-	ts.Fatalf("process %s waits for no lock", pid)
+	ts.Fatalf("process %d waits for no lock", pid)
+}
+
+// locksOf names the directories of the lock files that a process has open.
+func locksOf(pid int) []string {
+	var dirs []string
+	open, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	for _, fd := range open {
+		to, err := os.Readlink(fd)
+		// The lock of a process's life was made under another name.
+		if dir := filepath.Base(filepath.Dir(to)); err == nil && (filepath.Base(to) == "LOCK" || dir == "proc") {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
 }

@@ -1,0 +1,247 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// A host is a data directory, and the way of its processes to the ledger.
+type host struct {
+	t    *testing.T
+	dir  string // XDG_STATE_HOME
+	work string // shared by the hosts of a test: where its commands leave their traces
+	args []string
+}
+
+// hosts returns n hosts of one fleet. Without endpoints each has an embedded etcd.
+func hosts(t *testing.T, n int, endpoints []string) []host {
+	t.Helper()
+	work := t.TempDir()
+	all := make([]host, n)
+	for i := range all {
+		all[i] = host{t: t, dir: t.TempDir(), work: work}
+		if len(endpoints) > 0 {
+			all[i].args = []string{"--endpoints", strings.Join(endpoints, ",")}
+		}
+	}
+	return all
+}
+
+// namespace is a test's own part of a shared cluster.
+func (h host) with(args ...string) host {
+	h.args = append(append([]string(nil), h.args...), args...)
+	return h
+}
+
+// A process is one call of the program.
+type process struct {
+	t        *testing.T
+	cmd      *exec.Cmd
+	out, err bytes.Buffer
+	done     chan struct{}
+	code     int
+}
+
+// start calls a verb of one or two words, with the host's flags after them.
+func (h host) start(args ...string) *process {
+	h.t.Helper()
+	words := 1
+	if args[0] == "run" || args[0] == "lease" || args[0] == "log" {
+		words = 2
+	}
+	all := append(append(append([]string(nil), args[:words]...), h.args...), args[words:]...)
+	p := &process{t: h.t, cmd: exec.Command("syncnode", all...), done: make(chan struct{})}
+	p.cmd.Dir = h.work
+	p.cmd.Env = append(cleanEnv(), "XDG_STATE_HOME="+h.dir)
+	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.err
+	p.cmd.WaitDelay = patience
+	if err := p.cmd.Start(); err != nil {
+		h.t.Fatal(err)
+	}
+	go func() {
+		defer close(p.done)
+		p.code = codeOfWait(p.cmd.Wait())
+	}()
+	h.t.Cleanup(func() {
+		p.cmd.Process.Kill()
+		<-p.done
+	})
+	return p
+}
+
+func cleanEnv() []string {
+	var env []string
+	for _, kv := range os.Environ() {
+		if !strings.HasPrefix(kv, "SYNCNODE_") && !strings.HasPrefix(kv, "ETCDCTL_") {
+			env = append(env, kv)
+		}
+	}
+	return env
+}
+
+func codeOfWait(err error) int {
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit):
+		return exit.ExitCode()
+	}
+	return -1
+}
+
+// wait returns the process after its end.
+func (p *process) wait() *process {
+	p.t.Helper()
+	select {
+	case <-p.done:
+		return p
+	case <-time.After(2 * patience):
+		p.t.Fatalf("%v did not end\n%s%s", p.cmd.Args, p.out.String(), p.err.String())
+		return nil
+	}
+}
+
+// call is start and wait.
+func (h host) call(args ...string) *process {
+	h.t.Helper()
+	return h.start(args...).wait()
+}
+
+// want checks the exit code, and that standard error holds all the texts.
+func (p *process) want(code int, texts ...string) *process {
+	p.t.Helper()
+	p.wait()
+	if p.code != code {
+		p.t.Errorf("%v\nexit code %d, want %d\n%s%s", p.cmd.Args, p.code, code, p.out.String(), p.err.String())
+	}
+	for _, text := range texts {
+		if !strings.Contains(p.err.String(), text) {
+			p.t.Errorf("%v says\n%s\nwant %q in it", p.cmd.Args, p.err.String(), text)
+		}
+	}
+	return p
+}
+
+// A shown is what `run show -o json` prints.
+type shown struct {
+	State, Cause, Device, Since, Next string
+	Epoch                             int
+	Attempts                          []struct{ State, Cause, Device string }
+}
+
+func (h host) show(agent, occurrence string) shown {
+	h.t.Helper()
+	p := h.call("run", "show", "-o", "json", "--agent", agent, "--occurrence", occurrence).want(0)
+	var s shown
+	if err := json.Unmarshal(p.out.Bytes(), &s); err != nil {
+		h.t.Fatalf("run show: %v in %q", err, p.out.String())
+	}
+	return s
+}
+
+// traces of commands
+
+func (h host) path(name string) string { return filepath.Join(h.work, name) }
+
+func (h host) read(name string) string {
+	data, err := os.ReadFile(h.path(name))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		h.t.Error(err)
+	}
+	return string(data)
+}
+
+func (h host) touch(name string) {
+	if err := os.WriteFile(h.path(name), []byte("x\n"), 0o600); err != nil {
+		h.t.Error(err)
+	}
+}
+
+// lines are the lines that commands appended to a file.
+func (h host) lines(name string) []string { return strings.Fields(h.read(name)) }
+
+func (h host) notThere(names ...string) {
+	h.t.Helper()
+	for _, name := range names {
+		if _, err := os.Stat(h.path(name)); err == nil {
+			h.t.Errorf("%s is there: the command was run", name)
+		}
+	}
+}
+
+// eventually waits for a condition.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if ok() {
+			return
+		}
+	}
+	t.Fatalf("never happened: %s", what)
+}
+
+// pid waits for a process id that a command writes into a file.
+func (h host) pid(name string) int {
+	h.t.Helper()
+	var pid int
+	eventually(h.t, "a process id in "+name, func() bool {
+		text, whole := strings.CutSuffix(h.read(name), "\n")
+		n, err := strconv.Atoi(text)
+		pid = n
+		return err == nil && whole
+	})
+	return pid
+}
+
+// beats is a command that writes its process id into c and the time into beats, until there is a file named go.
+const beats = `echo $$ >c; while ! test -e go; do date +%s%N >>beats; sleep 0.05; done`
+
+// lastBeat is when a command last said that it lives.
+func (h host) lastBeat() time.Time {
+	lines := h.lines("beats")
+	if len(lines) == 0 {
+		return time.Time{}
+	}
+	ns, err := strconv.ParseInt(lines[len(lines)-1], 10, 64)
+	if err != nil {
+		return time.Time{}
+	}
+	return time.Unix(0, ns)
+}
+
+// together runs f for 0 to n-1 at the same time.
+func together(n int, f func(i int)) {
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { f(i) })
+	}
+	wg.Wait()
+}
+
+func bounded(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// occ names the i-th occurrence.
+func occ(i int) string { return fmt.Sprintf("n%03d", i) }
