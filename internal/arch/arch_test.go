@@ -33,6 +33,8 @@ var may = map[string][]string{
 	"journal":       {"oplog", "internal/ident"},
 	"journal/index": {"journal", "oplog"},
 	"identity":      {"internal/ident", "internal/durable", "internal/proc"},
+	"checkpoint":    {"oplog", "fold", "journal", "internal/ident"},
+	"seal":          {"internal/ident", "internal/durable"},
 
 	"coord":                {"internal/ident"},
 	"coord/internal/rules": {"coord"},
