@@ -4,8 +4,9 @@
 // # Guarantees
 //
 // After a start, every own attempt whose end this device can know is brought into the ledger, by the rules of
-// dispatch.Settle; what it cannot know stays in doubt. One relay that fails never keeps another from being
-// pumped. When the context of Run ends, nothing new begins, each relay is pumped once more, the lease is
+// dispatch.Settle; what it cannot know stays in doubt, and each run in doubt is told once. A relay that fails
+// never keeps another from being pumped, and one that does not answer delays the others by no more than
+// LongestPump. When the context of Run ends, nothing new begins, each relay is pumped once more, the lease is
 // released, and Run returns nil.
 //
 // The lease named by Agent is for people: it lists who serves which device. Nothing rests on it, and a node
@@ -13,8 +14,8 @@
 //
 // # Failure
 //
-// Run returns an error only for a mistake in the Config. Whatever fails later is logged once per change, and
-// tried again.
+// Whatever fails is tried again for ever, and told when it begins, when it becomes another trouble, and when it
+// is over. Run returns an error only where Config.Fatal says that this process cannot go on.
 //
 // # Concurrency
 //
@@ -23,10 +24,11 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	multierror "github.com/hashicorp/go-multierror"
@@ -39,11 +41,13 @@ import (
 	"github.com/syncnode/syncnode/session"
 )
 
-// Defaults of a Config.
+// Defaults of a Config, and bounds.
 const (
 	DefaultPumpEvery   = 5 * time.Second
 	DefaultSettleEvery = 30 * time.Second
-	// LastPump bounds the pump of each relay when the node goes down.
+	// LongestPump bounds one pump, and one settling. What a pump did until then stands, and the next goes on.
+	LongestPump = time.Minute
+	// LastPump bounds the pumps of all relays when the node goes down, and beside them the release of the lease.
 	LastPump = 5 * time.Second
 )
 
@@ -58,15 +62,24 @@ type Settler interface {
 	Settle(ctx context.Context) (dispatch.Settling, error)
 }
 
-// A Config describes a node. Session, Settler, Leases and Device are required.
+// A Lister lists runs of the ledger.
+type Lister interface {
+	List(ctx context.Context, f coord.Filter) (coord.Page, error)
+}
+
+// A Config describes a node. Session, Settler, Leases, Runs and Device are required.
 type Config struct {
 	Device  string
 	Session Pumper
 	Settler Settler
 	// Leases grants the lease that shows that this device is served.
 	Leases coord.LeaseCoordinator
-	// Relays are pumped side by side, by their names in the log.
+	// Runs tells which runs of the device are in doubt.
+	Runs Lister
+	// Relays are pumped each at its own pace, by their names in the log.
 	Relays map[string]relay.Relay
+	// Fatal tells whether an error means that a new process has to go on instead of this one; nil: none does.
+	Fatal func(error) bool
 
 	PumpEvery   time.Duration // 0: DefaultPumpEvery; a tenth of it is jitter
 	SettleEvery time.Duration // 0: DefaultSettleEvery
@@ -76,8 +89,9 @@ type Config struct {
 
 // A Node serves one device.
 type Node struct {
-	cfg Config
-	log *slog.Logger
+	cfg  Config
+	log  *slog.Logger
+	fail context.CancelCauseFunc // set by Run before any loop starts
 }
 
 // Agent is the agent whose lease says that a device is being served.
@@ -87,7 +101,8 @@ func Agent(device string) string { return "node." + device }
 func New(cfg Config) (*Node, error) {
 	var errs *multierror.Error
 	for what, missing := range map[string]bool{
-		"device": cfg.Device == "", "session": cfg.Session == nil, "settler": cfg.Settler == nil, "leases": cfg.Leases == nil,
+		"device": cfg.Device == "", "session": cfg.Session == nil, "settler": cfg.Settler == nil,
+		"leases": cfg.Leases == nil, "runs": cfg.Runs == nil,
 	} {
 		if missing {
 			errs = multierror.Append(errs, fmt.Errorf("no %s", what))
@@ -104,6 +119,9 @@ func New(cfg Config) (*Node, error) {
 	cfg.PumpEvery = orElse(cfg.PumpEvery, DefaultPumpEvery)
 	cfg.SettleEvery = orElse(cfg.SettleEvery, DefaultSettleEvery)
 	cfg.TTL = orElse(cfg.TTL, coord.DefaultTTL)
+	if cfg.Fatal == nil {
+		cfg.Fatal = func(error) bool { return false }
+	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -117,167 +135,37 @@ func orElse(v, def time.Duration) time.Duration {
 	return v
 }
 
-// Run serves the device until ctx ends.
+// Run serves the device until ctx ends, or an error is fatal.
 func (n *Node) Run(ctx context.Context) error {
-	n.log.Info("node started", "relays", len(n.cfg.Relays))
-	var loops errgroup.Group
-	loops.Go(func() error { n.settleLoop(ctx); return nil })
-	loops.Go(func() error { n.leaseLoop(ctx); return nil })
+	ctx, n.fail = context.WithCancelCause(ctx)
+	defer n.fail(nil)
+	n.log.Info("node started", "relays", slices.Sorted(maps.Keys(n.cfg.Relays)))
+	var writers, lease errgroup.Group
+	lease.Go(func() error { n.leaseLoop(ctx); return nil })
+	writers.Go(func() error { n.settleLoop(ctx); return nil })
 	for name, r := range n.cfg.Relays {
-		loops.Go(func() error { n.pumpLoop(ctx, name, r); return nil })
+		writers.Go(func() error { n.pumpLoop(ctx, name, r); return nil })
 	}
-	loops.Wait()
-	if err := n.lastPump(ctx); err != nil {
-		n.log.Warn("last pump failed; the rest is pushed after the next start", "err", err)
+	writers.Wait()
+	fatal := context.Cause(ctx)
+	if fatal == nil || !n.cfg.Fatal(fatal) {
+		fatal = nil
+		n.lastPumps(ctx)
 	}
+	lease.Wait()
 	n.log.Info("node stopped")
+	if fatal != nil {
+		return fmt.Errorf("node of device %s cannot go on: %w", n.cfg.Device, fatal)
+	}
 	return nil
 }
 
-// lastPump offers every relay what it lacks, all at once, each within LastPump.
-func (n *Node) lastPump(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), LastPump)
-	defer cancel()
-	var pumps multierror.Group
-	for name, r := range n.cfg.Relays {
-		pumps.Go(func() error {
-			_, err := n.cfg.Session.Pump(ctx, r)
-			if err != nil {
-				return fmt.Errorf("relay %s: %w", name, err)
-			}
-			return nil
-		})
+// ended reports whether a loop has to end: the context did, or err is fatal and ends it.
+func (n *Node) ended(ctx context.Context, err error) bool {
+	if err != nil && n.cfg.Fatal(err) {
+		n.fail(err)
 	}
-	return pumps.Wait().ErrorOrNil()
-}
-
-func (n *Node) settleLoop(ctx context.Context) {
-	told := change{log: n.log, what: "settling"}
-	last := -1
-	for {
-		s, err := n.cfg.Settler.Settle(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		told.note(err)
-		if s.Finished+s.Voided > 0 {
-			n.log.Info("settled", "finished", s.Finished, "voided", s.Voided)
-		}
-		if err == nil && s.Open != last {
-			if last = s.Open; last > 0 {
-				n.log.Error("own runs are open: still running, or in doubt", "runs", last)
-			}
-		}
-		if !sleep(ctx, jitter(n.cfg.SettleEvery)) {
-			return
-		}
-	}
-}
-
-func (n *Node) pumpLoop(ctx context.Context, name string, r relay.Relay) {
-	told := change{log: n.log.With("relay", name), what: "pump"}
-	for {
-		began := time.Now()
-		report, err := n.cfg.Session.Pump(ctx, r)
-		if ctx.Err() != nil {
-			return
-		}
-		told.note(err)
-		if report.Pulled > 0 || report.Pushed.Accepted > 0 {
-			told.log.Debug("pumped", "pushed", report.Pushed.Accepted, "pulled", report.Pulled)
-		}
-		if err == nil && report.More {
-			continue
-		}
-		if !n.awaitNews(ctx, r, began, err != nil) {
-			return
-		}
-	}
-}
-
-// awaitNews waits for the next turn: the timer, or a hint of the relay, which may bring it forward to a fifth
-// of the pause, so that a hint that is always wrong costs little.
-func (n *Node) awaitNews(ctx context.Context, r relay.Relay, began time.Time, failed bool) bool {
-	pause := jitter(n.cfg.PumpEvery)
-	hinter, ok := r.(relay.Hinter)
-	if !ok || failed {
-		return sleep(ctx, pause)
-	}
-	if !sleep(ctx, n.cfg.PumpEvery/5) {
-		return false
-	}
-	wait, cancel := context.WithDeadline(ctx, began.Add(pause))
-	defer cancel()
-	if err := hinter.Hint(wait, n.cfg.Session.HeldFrontier()); err != nil {
-		<-wait.Done() // a hint that fails is as good as none
-	}
-	return ctx.Err() == nil
-}
-
-// leaseLoop holds the lease of Agent for as long as ctx lasts.
-func (n *Node) leaseLoop(ctx context.Context) {
-	told := change{log: n.log, what: "lease of this node"}
-	for {
-		l, err := n.takeLease(ctx)
-		if ctx.Err() != nil && err != nil {
-			return
-		}
-		told.note(err)
-		if err == nil {
-			n.keepLease(ctx, l)
-		}
-		if !sleep(ctx, jitter(n.cfg.TTL/3)) {
-			return
-		}
-	}
-}
-
-// takeLease acquires the lease, or picks it up from an earlier process of this device that is proved dead.
-func (n *Node) takeLease(ctx context.Context) (coord.Lease, error) {
-	ctx, cancel := context.WithTimeout(ctx, n.cfg.TTL)
-	defer cancel()
-	l, err := n.cfg.Leases.Acquire(ctx, coord.Request{Agent: Agent(n.cfg.Device), Device: n.cfg.Device, TTL: n.cfg.TTL, Note: "serve"})
-	var held *coord.HeldError
-	if errors.As(err, &held) && held.Holder.Device == n.cfg.Device {
-		if again, e := n.cfg.Leases.Renew(ctx, held.Holder.Agent, n.cfg.Device, held.Holder.Epoch, n.cfg.TTL); e == nil {
-			return again, nil
-		}
-	}
-	return l, err
-}
-
-func (n *Node) keepLease(ctx context.Context, l coord.Lease) {
-	// The keeper outlives ctx until the lease is released in good order.
-	keeper := coord.Keep(context.WithoutCancel(ctx), n.cfg.Leases, l, coord.KeepOptions{})
-	select {
-	case <-ctx.Done():
-		release, cancel := context.WithTimeout(context.WithoutCancel(ctx), LastPump)
-		defer cancel()
-		if err := keeper.Release(release); err != nil && !errors.Is(err, coord.ErrLost) {
-			n.log.Warn("lease of this node is left to run out", "err", err)
-		}
-	case <-keeper.Context().Done():
-		n.log.Warn("lease of this node lost", "err", context.Cause(keeper.Context()))
-		keeper.Stop()
-	}
-}
-
-// A change logs when something begins to fail, and when it works again.
-type change struct {
-	log     *slog.Logger
-	what    string
-	failing string
-}
-
-func (c *change) note(err error) {
-	switch {
-	case err != nil && err.Error() != c.failing:
-		c.failing = err.Error()
-		c.log.Warn(c.what+" failed; it is tried again", "err", err)
-	case err == nil && c.failing != "":
-		c.failing = ""
-		c.log.Info(c.what + " works again")
-	}
+	return ctx.Err() != nil
 }
 
 // sleep says false if ctx ended first.

@@ -1,0 +1,91 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/syncnode/syncnode/relay"
+	"github.com/syncnode/syncnode/session"
+)
+
+func (n *Node) pumpLoop(ctx context.Context, name string, r relay.Relay) {
+	told := change{log: n.log.With("relay", name), what: "pump"}
+	for {
+		began := time.Now()
+		report, err := n.pump(ctx, r, LongestPump)
+		if n.ended(ctx, err) {
+			return
+		}
+		told.note(err, pumpTrouble(err))
+		if report.Pulled > 0 || report.Pushed.Accepted > 0 {
+			told.log.Debug("pumped", "pushed", report.Pushed.Accepted, "pulled", report.Pulled)
+		}
+		if err == nil && report.More && report.Pulled > 0 {
+			continue
+		}
+		if !n.awaitNews(ctx, r, began, err != nil) {
+			return
+		}
+	}
+}
+
+func (n *Node) pump(ctx context.Context, r relay.Relay, longest time.Duration) (session.Report, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, longest, fmt.Errorf("not done within %s", longest))
+	defer cancel()
+	return n.cfg.Session.Pump(ctx, r)
+}
+
+// lastPumps offers every relay what it lacks. A session pumps one at a time, so each has its share of the time.
+func (n *Node) lastPumps(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), LastPump)
+	defer cancel()
+	deadline, _ := ctx.Deadline()
+	names := slices.Sorted(maps.Keys(n.cfg.Relays))
+	for i, name := range names {
+		share := time.Until(deadline) / time.Duration(len(names)-i)
+		if _, err := n.pump(ctx, n.cfg.Relays[name], share); err != nil {
+			n.log.Warn("last pump failed; the rest is pushed after the next start", "relay", name, "err", err)
+		}
+	}
+}
+
+// awaitNews waits for the next turn: the timer, or a hint of the relay, which may bring it forward to a fifth
+// of the pause, so that a hint that is always wrong costs little.
+func (n *Node) awaitNews(ctx context.Context, r relay.Relay, began time.Time, failed bool) bool {
+	pause := jitter(n.cfg.PumpEvery)
+	hinter, ok := r.(relay.Hinter)
+	if !ok || failed {
+		return sleep(ctx, pause)
+	}
+	if !sleep(ctx, n.cfg.PumpEvery/5) {
+		return false
+	}
+	wait, cancel := context.WithDeadline(ctx, began.Add(pause))
+	defer cancel()
+	if err := hinter.Hint(wait, n.cfg.Session.HeldFrontier()); err != nil {
+		<-wait.Done() // a hint that fails is as good as none
+	}
+	return ctx.Err() == nil
+}
+
+// pumpTrouble tells the kinds of trouble apart by what has to be done about them. The worst of several counts.
+func pumpTrouble(err error) trouble {
+	var frozen *session.FrozenError
+	switch {
+	case errors.As(err, &frozen):
+		return trouble{"the relay has another history of this device: a person has to look", slog.LevelError}
+	case errors.Is(err, relay.ErrCorrupt):
+		return trouble{"the relay's store is damaged: a person has to look", slog.LevelError}
+	case errors.Is(err, relay.ErrFull):
+		return trouble{"the relay is full: nothing is lost, and nothing is pushed until it has more space", slog.LevelError}
+	case errors.Is(err, relay.ErrNotSent), errors.Is(err, relay.ErrIndeterminate), errors.Is(err, context.DeadlineExceeded):
+		return trouble{"the relay cannot be reached", slog.LevelWarn}
+	default:
+		return trouble{"the pump failed", slog.LevelWarn}
+	}
+}
