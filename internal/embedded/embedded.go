@@ -140,7 +140,9 @@ func (s *Server) config() *embed.Config {
 	client := url.URL{Scheme: "unix", Path: s.socket}
 	peer := url.URL{Scheme: "unix", Path: s.socket + ".peer"}
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
-	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
+	// Nobody is to reach it as a peer. Etcd would listen on an abstract socket, which every local user may
+	// enter, and could not close it where the working directory's file system is read-only.
+	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = nil, []url.URL{peer}
 	cfg.InitialCluster = cfg.Name + "=" + peer.String()
 	// A single member has nobody to wait for: short ticks only make it ready sooner.
 	cfg.TickMs, cfg.ElectionMs = 10, 100
