@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -12,9 +14,12 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
 
 	"github.com/syncnode/syncnode/coord"
+	"github.com/syncnode/syncnode/identity"
 	"github.com/syncnode/syncnode/internal/embedded"
+	"github.com/syncnode/syncnode/journal"
 	"github.com/syncnode/syncnode/node"
 	"github.com/syncnode/syncnode/relay"
 	relayetcd "github.com/syncnode/syncnode/relay/etcd"
@@ -38,7 +43,10 @@ Commands that exec runs on the same data directory are pumped too; both may work
 
 With --member-name and --member-cluster it is also one member of an etcd cluster that the nodes form among
 themselves. The flags mean what etcd's --name, --initial-cluster, --listen-peer-urls and --listen-client-urls
-mean. Such a cluster speaks plain HTTP: keep it on a network of its own.`
+mean. Such a cluster speaks plain HTTP: keep it on a network of its own. The node then uses its own member, or
+the --endpoints that are given; commands on the same data directory need --endpoints in any case.
+
+One serve at a time works on a device and a ledger. A second TERM or INT ends it at once.`
 
 func newServe() *cobra.Command {
 	var f serveFlags
@@ -68,8 +76,6 @@ func (f *serveFlags) check() error {
 		return usagef("--relay %q: want etcd or none", f.relay)
 	case (f.member.Name == "") != (f.member.Cluster == ""):
 		return usagef("--member-name and --member-cluster belong together")
-	case f.member.Name != "" && len(f.endpoints) > 0:
-		return usagef("--endpoints and --member-name are two choices: use an etcd, or be a part of one")
 	case f.pumpEvery <= 0 || f.relayMax <= 0 || f.start <= 0:
 		return usagef("--pump-every, --relay-max-bytes and --member-timeout must be above 0")
 	}
@@ -82,27 +88,94 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal does what it does by default
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	if f.member.Name != "" {
 		server, err := f.join(ctx)
 		if err != nil {
-			return err
+			return unlessAsked(ctx, err)
 		}
 		defer server.Close()
-		f.endpoints = []string{server.Endpoint()}
+		go f.watch(ctx, server, fail)
 		log.Info("member of the etcd cluster", "name", f.member.Name, "endpoint", server.Endpoint())
+		if len(f.endpoints) == 0 {
+			f.endpoints = []string{server.Endpoint()}
+		}
 	}
+	if len(f.endpoints) == 0 {
+		log.Warn("the embedded etcd serves one process at a time: commands on this data directory wait while it is served")
+	}
+	return unlessAsked(ctx, f.serve(ctx, log))
+}
+
+// unlessAsked leaves out what failed because the process was told to end.
+func unlessAsked(ctx context.Context, err error) error {
+	var broken *memberError
+	switch {
+	case errors.As(context.Cause(ctx), &broken):
+		return broken
+	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
+		return nil
+	}
+	return err
+}
+
+// serve works until ctx ends.
+func (f *serveFlags) serve(ctx context.Context, log *slog.Logger) error {
 	be, err := f.open(ctx, use{agent: "serve", write: true, wait: defaultBusyWait})
 	if err != nil {
 		return err
 	}
 	defer be.close()
+	only, err := f.claim(be)
+	if err != nil {
+		return err
+	}
+	defer only.Close()
 	n, err := f.node(ctx, be, log)
 	if err != nil {
 		return err
 	}
 	log.Info("serving", "device", be.device, "namespace", f.namespace, "generation", be.coordinator.Generation(), "data_dir", be.dir)
 	return n.Run(ctx)
+}
+
+// claim makes this the only serve of the device on this ledger, for as long as the file is open.
+func (f *serveFlags) claim(be *backend) (*os.File, error) {
+	dir := identity.OpenClusters(be.dir).Dir(f.namespace, be.coordinator.Generation())
+	file, err := os.OpenFile(filepath.Join(dir, be.device, "serve.lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		pid := make([]byte, 20)
+		n, _ := file.ReadAt(pid, 0)
+		file.Close()
+		return nil, fmt.Errorf("device %s is served already from %s, by pid %s", be.device, be.dir, bytes.TrimSpace(pid[:n]))
+	}
+	if err := file.Truncate(0); err == nil {
+		fmt.Fprintln(file, os.Getpid()) // for people only
+	}
+	return file, nil
+}
+
+// A memberError says why the member of the cluster in this process ended by itself.
+type memberError struct{ err error }
+
+func (e *memberError) Error() string {
+	return fmt.Sprintf("the etcd member in this process ended: %v; start the node again", e.err)
+}
+func (e *memberError) Unwrap() error { return e.err }
+
+// watch ends the node when its member does: another process has to go on.
+func (f *serveFlags) watch(ctx context.Context, server *embedded.Server, fail context.CancelCauseFunc) {
+	select {
+	case err := <-server.Err():
+		fail(&memberError{err})
+	case <-ctx.Done():
+	}
 }
 
 func (f *serveFlags) join(ctx context.Context) (*embedded.Server, error) {
@@ -135,7 +208,9 @@ func (f *serveFlags) node(ctx context.Context, be *backend, log *slog.Logger) (*
 		relays["etcd"] = r
 	}
 	return node.New(node.Config{
-		Device: be.device, Session: s, Settler: d, Leases: be.coordinator, Relays: relays, PumpEvery: f.pumpEvery, Logger: log,
+		Device: be.device, Session: s, Settler: d, Leases: be.coordinator, Runs: be.coordinator, Relays: relays, PumpEvery: f.pumpEvery, Logger: log,
+		// The journal cannot be used again in this process after a sync failed.
+		Fatal: func(err error) bool { return errors.Is(err, journal.ErrPoisoned) },
 	})
 }
 
