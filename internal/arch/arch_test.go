@@ -33,7 +33,6 @@ var may = map[string][]string{
 	"journal":       {"oplog", "internal/ident"},
 	"journal/index": {"journal", "oplog"},
 	"identity":      {"internal/ident", "internal/durable", "internal/proc"},
-	"seal":          {"internal/durable"},
 	"checkpoint":    {"oplog", "fold", "journal", "internal/ident"},
 	"seal":          {"internal/ident", "internal/durable"},
 
