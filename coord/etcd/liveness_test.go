@@ -150,3 +150,23 @@ func TestCloseRevokesEveryEtcdLeaseAlsoOneThatNothingHangsOn(t *testing.T) {
 		}
 	}
 }
+
+// Re-binding keeps device and epoch: only the nonce tells the processes apart.
+func TestAProcessWhoseLeaseWasReboundIsNotItsHolderAnyMore(t *testing.T) {
+	w := newWorld(t, func(cfg *Config) { cfg.Dead = func(string, coord.Process) bool { return true } }) // a wrong proof
+	l := acquire(t, w.a, "d1")
+	next, err := w.b.Renew(bounded(t), "a", "d1", l.Epoch, ttl)
+	must(t, err)
+	if next.Epoch != l.Epoch || next.Handle == l.Handle {
+		t.Fatalf("got %+v after %+v", next, l)
+	}
+	_, err = w.a.Begin(bounded(t), question(l, "1"))
+	wantErr(t, err, coord.ErrStale)
+	w.a.dead = nil
+	_, err = w.a.Renew(bounded(t), "a", "d1", l.Epoch, ttl)
+	wantErr(t, err, coord.ErrLost)
+	err = w.a.Release(bounded(t), "a", "d1", l.Epoch)
+	wantErr(t, err, coord.ErrHeld) // as for any process that does not hold it
+	_, err = w.b.Begin(bounded(t), question(next, "1"))
+	must(t, err)
+}
