@@ -129,7 +129,20 @@ func (f *backendFlags) with(cmd *cobra.Command, out *outputFlag, u use, verb fun
 	return err
 }
 
-// logger is for what nobody else would tell.
-func logger(w *os.File) *slog.Logger {
-	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelWarn}))
+// logger is for what nobody else would tell, a line each on standard error.
+func logger() *slog.Logger {
+	return slog.New(untold{slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})})
 }
+
+// untold drops the end of a run, which exec tells itself.
+type untold struct{ slog.Handler }
+
+func (h untold) Handle(ctx context.Context, r slog.Record) error {
+	if r.Message == "run ended" {
+		return nil
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+func (h untold) WithAttrs(attrs []slog.Attr) slog.Handler { return untold{h.Handler.WithAttrs(attrs)} }
+func (h untold) WithGroup(name string) slog.Handler       { return untold{h.Handler.WithGroup(name)} }

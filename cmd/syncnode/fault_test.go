@@ -4,6 +4,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -92,5 +93,16 @@ func TestAnOutcomeThatTheLedgerCannotTakeIsWrittenByTheNextRun(t *testing.T) {
 	a.call("exec", "-q", "--agent", "any-other", "--occurrence", "k", "--", "true").want(0)
 	if s := b.show("cut", "k"); s.State != "committed" {
 		t.Errorf("after the next run of the device it is %s, want committed", s.State)
+	}
+}
+
+func TestTheChildSeesNoCredential(t *testing.T) {
+	t.Parallel()
+	h := hosts(t, 1, common.get(t).Endpoints())[0]
+	must(t, os.WriteFile(h.path("canary-file"), []byte("canary-word\n"), 0o600))
+	h.env = []string{"SYNCNODE_USER=canary-user", "SYNCNODE_PASSWORD_FILE=canary-file", "ETCDCTL_USER=canary-etcdctl", "PLAIN=kept"}
+	p := h.call("exec", "-q", "--agent", "secret", "--occurrence", "k", "--", "sh", "-c", "env; tr '\\0' ' ' </proc/self/cmdline").want(0)
+	if out := p.out.String(); strings.Contains(out, "canary") || !strings.Contains(out, "PLAIN=kept") {
+		t.Errorf("the child sees\n%swant nothing of ours and all that is not", out)
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -111,6 +112,25 @@ func TestAFailedRunIsNotRunByTheNextHostUnlessItMayRetry(t *testing.T) {
 	if fleet[0].show("fails", "k").State != "committed" {
 		t.Error("the retried run is not committed")
 	}
+}
+
+func TestAPodWithoutAJournalLeavesItsRecordInTheLedgerOnly(t *testing.T) {
+	t.Parallel()
+	fleet := hosts(t, 2, common.get(t).Endpoints())
+	pod := fleet[0]
+	pod.call("exec", "--no-journal", "--device-id", "job-7f2c", "--agent", "pod", "--occurrence", "k", "--", "touch", "ran").want(0, "was run: committed")
+	if s := fleet[1].show("pod", "k"); s.State != "committed" || s.Device != "pod.job-7f2c" {
+		t.Errorf("the ledger shows %+v, want committed by pod.job-7f2c", s)
+	}
+	left, err := filepath.Glob(filepath.Join(pod.dir, "syncnode", "*"))
+	must(t, err)
+	for _, name := range left {
+		if filepath.Base(name) != "proc" {
+			t.Errorf("it left %s", name)
+		}
+	}
+	fleet[1].call("exec", "--no-journal", "--agent", "pod", "--occurrence", "k", "--", "touch", "again").want(0, "already committed")
+	fleet[1].notThere("again")
 }
 
 func TestTermWhileWaitingEndsTheWaitAndNothingIsRun(t *testing.T) {

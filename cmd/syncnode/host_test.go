@@ -22,6 +22,7 @@ type host struct {
 	dir  string // XDG_STATE_HOME
 	work string // shared by the hosts of a test: where its commands leave their traces
 	args []string
+	env  []string
 }
 
 // hosts returns n hosts of one fleet. Without endpoints each has an embedded etcd.
@@ -38,7 +39,7 @@ func hosts(t *testing.T, n int, endpoints []string) []host {
 	return all
 }
 
-// namespace is a test's own part of a shared cluster.
+// with is the same host with more flags.
 func (h host) with(args ...string) host {
 	h.args = append(append([]string(nil), h.args...), args...)
 	return h
@@ -63,11 +64,14 @@ func (h host) start(args ...string) *process {
 	all := append(append(append([]string(nil), args[:words]...), h.args...), args[words:]...)
 	p := &process{t: h.t, cmd: exec.Command("syncnode", all...), done: make(chan struct{})}
 	p.cmd.Dir = h.work
-	p.cmd.Env = append(cleanEnv(), "XDG_STATE_HOME="+h.dir)
+	p.cmd.Env = append(append(cleanEnv(), "XDG_STATE_HOME="+h.dir), h.env...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.err
 	p.cmd.WaitDelay = patience
 	if err := p.cmd.Start(); err != nil {
-		h.t.Fatal(err)
+		h.t.Errorf("start: %v", err)
+		p.code = -1
+		close(p.done)
+		return p
 	}
 	go func() {
 		defer close(p.done)
@@ -101,15 +105,17 @@ func codeOfWait(err error) int {
 	return -1
 }
 
-// wait returns the process after its end.
+// wait returns the process after its end. It may be called by any goroutine.
 func (p *process) wait() *process {
 	p.t.Helper()
 	select {
 	case <-p.done:
 		return p
 	case <-time.After(2 * patience):
-		p.t.Fatalf("%v did not end\n%s%s", p.cmd.Args, p.out.String(), p.err.String())
-		return nil
+		p.t.Errorf("%v did not end and was killed", p.cmd.Args)
+		p.cmd.Process.Kill()
+		<-p.done
+		return p
 	}
 }
 

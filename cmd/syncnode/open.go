@@ -130,7 +130,7 @@ func (be *backend) connect(ctx context.Context, endpoints []string) error {
 	}
 	host, _ := os.Hostname()
 	be.coordinator, err = etcd.Open(ctx, etcd.Config{
-		Client: be.client, Namespace: be.flags.namespace, Dead: be.dead, Logger: logger(os.Stderr),
+		Client: be.client, Namespace: be.flags.namespace, Dead: be.dead, Logger: logger(),
 		Process: coord.Process{Host: host, Boot: be.boot, Dir: be.dir, PID: os.Getpid()},
 	})
 	return err
@@ -166,7 +166,7 @@ func (be *backend) openDevice(ctx context.Context) error {
 		fmt.Fprintf(os.Stderr, "syncnode: %s\n", id.Notice)
 	}
 	be.device = id.Device
-	be.book, err = book.Open(ctx, book.Config{Dir: clusters.Dir(f.namespace, generation), Device: id.Device, Log: logger(os.Stderr)})
+	be.book, err = book.Open(ctx, book.Config{Dir: clusters.Dir(f.namespace, generation), Device: id.Device, Log: logger()})
 	return err
 }
 
@@ -196,7 +196,7 @@ func podDevice(given string) string {
 // dispatcher is the path of runs over this backend.
 func (be *backend) dispatcher() (*dispatch.Dispatcher, error) {
 	cfg := dispatch.Config{
-		Coordinator: be.coordinator, Device: be.device, Dead: be.dead, Logger: logger(os.Stderr), BackendTimeout: be.flags.timeout,
+		Coordinator: be.coordinator, Device: be.device, Dead: be.dead, Logger: logger(), BackendTimeout: be.flags.timeout,
 	}
 	if be.book != nil {
 		cfg.Book = be.book

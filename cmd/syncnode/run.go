@@ -258,8 +258,11 @@ func printRun(cmd *cobra.Command, out outputFlag, r runRow) error {
 	}
 	for _, a := range r.Attempts {
 		fmt.Fprintf(&text, "attempt     %s  %s", a.ID, a.State)
-		if a.Cause != "" {
+		switch {
+		case a.Exit != 0:
 			fmt.Fprintf(&text, " (%s, exit %d)", a.Cause, a.Exit)
+		case a.Cause != "":
+			fmt.Fprintf(&text, " (%s)", a.Cause)
 		}
 		fmt.Fprintf(&text, "  device %s  epoch %d  begun %s", a.Device, a.Epoch, a.Begun)
 		switch {
