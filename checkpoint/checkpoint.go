@@ -98,6 +98,14 @@ func (h *Header) Dominates(g *Header) bool {
 	return h.All().Dominates(g.All())
 }
 
+// MayReplace is nil if h dominates held, and a [*BehindError] if not: then what held covers beyond h would be lost, and h is refused.
+func (h *Header) MayReplace(held *Header) error {
+	if !h.Dominates(held) {
+		return &BehindError{Held: held.Hash, Offered: h.Hash}
+	}
+	return nil
+}
+
 // A Checkpoint is a header and the state that it describes.
 type Checkpoint struct {
 	Header

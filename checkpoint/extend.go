@@ -128,8 +128,10 @@ func (c *Checkpoint) Clone() (*Checkpoint, error) {
 // it does not cover the base. Any other error means that nothing was proved, as by a [*ShortError] when the covered history is not
 // held any more; then only its author vouches for the offered one.
 func Refold(offered Header, base *Checkpoint, ops iter.Seq2[oplog.Op, error]) error {
-	if base != nil && !offered.Dominates(&base.Header) {
-		return &BehindError{Held: base.Hash, Offered: offered.Hash}
+	if base != nil {
+		if err := offered.MayReplace(&base.Header); err != nil {
+			return err
+		}
 	}
 	again, err := Extend(base, Cut{Frontier: offered.All(), Closed: offered.Closed.Devices()}, ops)
 	if err != nil {

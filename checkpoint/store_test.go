@@ -224,6 +224,46 @@ func examine(t *testing.T, d *disk, older, c *checkpoint.Checkpoint, saved bool)
 	}
 }
 
+func TestSavingOnceMoreMakesDurableWhatAnotherLeftUnsynced(t *testing.T) {
+	d := newDisk()
+	store := checkpoint.Store{FS: d, Dir: "/c"}
+	syncs := 0
+	d.fail = func(_ int, what string) error {
+		if what == "syncdir" {
+			if syncs++; syncs == 2 { // the first is that of the parent
+				return errCrash
+			}
+		}
+		return nil
+	}
+	c := sampled(t)
+	if err := store.Save(c, checkpoint.Meta{}); !errors.Is(err, errCrash) {
+		t.Fatal(err)
+	}
+	if err := store.Save(c, checkpoint.Meta{}); err != nil {
+		t.Fatal(err)
+	}
+	after := checkpoint.Store{FS: d.crash(nothing), Dir: "/c"}
+	if _, _, err := after.Load(c.Hash); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSaveTouchesNoTemporaryFileOfAnother(t *testing.T) {
+	store := checkpoint.Store{Dir: t.TempDir()}
+	c := sampled(t)
+	tmp := filepath.Join(store.Dir, string(c.Hash)+".checkpoint-0.tmp")
+	if err := os.WriteFile(tmp, []byte("under way"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Save(c, checkpoint.Meta{}); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(tmp); err != nil || string(b) != "under way" {
+		t.Errorf("%q %v", b, err)
+	}
+}
+
 func TestTheNewestGoodOneIsFoundAndTheBadOnesAreNamed(t *testing.T) {
 	var log bytes.Buffer
 	store := checkpoint.Store{Dir: t.TempDir(), Log: slog.New(slog.NewTextHandler(&log, nil))}

@@ -4,8 +4,14 @@
 //
 // The state is a function of the set of ops: whatever the order between devices, however the ops are split into
 // batches or repeated, two states with the same frontier have the same content and the same [Digest]. Applying one
-// op costs the same whatever was folded before (O(log n) for events), a look at the oracle is O(1), and a digest
-// costs O(what changed since the last one).
+// op costs the same whatever was folded before (O(log n) for events), and a look at the oracle is O(1). A digest costs
+// what changed since the last one; each change also costs hashing the packed runs of its bucket again, one in 4096 of all.
+//
+// Nothing of an intent is ever forgotten, and a run that committed is packed: with an occurrence, two intents and their stamps it
+// takes less than 200 bytes of memory.
+//
+// A state can be written and loaded again ([State.WriteTo], [Load]): one text for each state, and what is loaded goes on as if it
+// had been folded from the first op.
 //
 // By tier: in the set tier the earliest op of a key wins, in the register tier the latest, events all survive and
 // are replayed in order; earlier and later are by (hlc, op id). For intents see [State.CommittedRun], [State.Run],
@@ -15,8 +21,9 @@
 //
 // # Failure
 //
-// Nothing fails. Ops have to be verified before ([oplog.Chain]); a payload of any shape folds to something. An op
-// that is not the next of its device is left out, and [State.Apply] says so.
+// Folding never fails. Ops have to be verified before ([oplog.Chain]); a payload of any shape folds to something. An op
+// that is not the next of its device, or of a closed chain, is left out, and [State.Apply] says so. Load refuses what WriteTo cannot
+// have written with [ErrState] or [ErrVersion].
 //
 // # Concurrency
 //

@@ -45,11 +45,7 @@ const maxHeaderLine = 1 << 20
 // A line is bounded; what a hostile text makes Load hold is of the order of the text's length.
 func Load(r io.Reader) (*State, error) {
 	l := &loader{in: bufio.NewReaderSize(r, 1<<16), s: New()}
-	err := l.load()
-	if bad := (*lineError)(nil); errors.As(err, &bad) {
-		return nil, &StateError{l.n, bad.err}
-	}
-	if err != nil {
+	if err := l.located(l.load()); err != nil {
 		return nil, err
 	}
 	return l.s, nil
@@ -59,10 +55,7 @@ func Load(r io.Reader) (*State, error) {
 func LoadHeads(r io.Reader) (scopes []oplog.Scope, heads, closed oplog.Heads, err error) {
 	l := &loader{in: bufio.NewReader(r), s: New()}
 	_, err = l.begin()
-	if bad := (*lineError)(nil); errors.As(err, &bad) {
-		err = &StateError{l.n, bad.err}
-	}
-	if err != nil {
+	if err = l.located(err); err != nil {
 		return nil, nil, nil, err
 	}
 	return l.s.Scopes(), l.s.heads, l.s.closed, nil
@@ -74,6 +67,14 @@ type lineError struct{ err error }
 func (e *lineError) Error() string { return e.err.Error() }
 
 func bad(err error) error { return &lineError{err} }
+
+// located says at which line a lineError is.
+func (l *loader) located(err error) error {
+	if e, ok := errors.AsType[*lineError](err); ok {
+		return &StateError{l.n, e.err}
+	}
+	return err
+}
 
 type loader struct {
 	in   *bufio.Reader
