@@ -3,6 +3,7 @@ package etcd
 import (
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/syncnode/syncnode/coord"
 	"github.com/syncnode/syncnode/coord/coordtest"
@@ -14,6 +15,7 @@ func TestConformance(t *testing.T) {
 		ns := namespace()
 		var proved sync.Map
 		return coordtest.Backend{
+			Options: coordtest.Options{Timeout: 5 * time.Minute}, // nothing waits for it on a machine that is not overloaded
 			Process: func(t testing.TB, device string) coord.Coordinator {
 				return process(t, client, ns, func(cfg *Config) {
 					cfg.Process.Host = device

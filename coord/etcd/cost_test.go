@@ -35,25 +35,50 @@ func costs(t *testing.T, cl *cluster.Cluster, what string, want int, ready func(
 	t.Fatalf("%s: the cluster is never quiet", what)
 }
 
+// counted is a three-member cluster on which nothing happens but what a test counts: no lease of another test runs out.
+var counted struct {
+	once sync.Once
+	c    *cluster.Cluster
+	err  error
+}
+
+// alone gives that cluster.
+func alone(t testing.TB) *cluster.Cluster {
+	t.Helper()
+	counted.once.Do(func() {
+		counted.c, counted.err = cluster.Start(context.Background(), cluster.Config{NoFsync: true})
+	})
+	must(t, counted.err)
+	return counted.c
+}
+
+// patient is a process that sends nothing twice because the machine is slow.
+func patient(cfg *Config) { cfg.Attempt = time.Minute }
+
+// long asks for a lease that does not run out while proposals are counted.
+func long(agent, device string) coord.Request {
+	return coord.Request{Agent: agent, Device: device, TTL: coord.MaxTTL}
+}
+
 func TestProposals(t *testing.T) {
-	cl := three(t)
+	cl := alone(t)
 	ns := namespace()
 	client := cl.Client(t)
-	c, other := process(t, client, ns), process(t, client, ns)
+	c, other := process(t, client, ns, patient), process(t, client, ns, patient)
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	n := 0
 	fresh := func() string { n++; return fmt.Sprintf("a%d", n) }
 	nothing := func(f func() error) func() func() error { return func() func() error { return f } }
 	acquired := func() coord.Lease {
-		l, err := c.Acquire(ctx, request(fresh(), "d1"))
+		l, err := c.Acquire(ctx, long(fresh(), "d1"))
 		must(t, err)
 		return l
 	}
 	started := func() (coord.Lease, coord.Begin) {
 		agent := fresh()
 		b := question(coord.Lease{Agent: agent, Device: "d1"}, "1")
-		l, _, err := c.Start(ctx, request(agent, "d1"), b)
+		l, _, err := c.Start(ctx, long(agent, "d1"), b)
 		must(t, err)
 		b.Lease = l
 		return l, b
@@ -65,7 +90,7 @@ func TestProposals(t *testing.T) {
 		return err
 	}))
 	costs(t, cl, "a losing acquire", 0, nothing(func() error {
-		_, err := other.Acquire(ctx, request(taken.Agent, "d2"))
+		_, err := other.Acquire(ctx, long(taken.Agent, "d2"))
 		if errors.Is(err, coord.ErrHeld) {
 			return nil
 		}
@@ -73,12 +98,12 @@ func TestProposals(t *testing.T) {
 	}))
 	costs(t, cl, "acquire", 1, func() func() error {
 		agent := fresh()
-		return func() error { _, err := c.Acquire(ctx, request(agent, "d1")); return err }
+		return func() error { _, err := c.Acquire(ctx, long(agent, "d1")); return err }
 	})
 	costs(t, cl, "acquire and begin", 1, func() func() error {
 		agent := fresh()
 		return func() error {
-			_, _, err := c.Start(ctx, request(agent, "d1"), question(coord.Lease{Agent: agent}, "1"))
+			_, _, err := c.Start(ctx, long(agent, "d1"), question(coord.Lease{Agent: agent}, "1"))
 			return err
 		}
 	})
@@ -91,14 +116,14 @@ func TestProposals(t *testing.T) {
 		return func() error { _, err := c.Begin(ctx, question(l, "1")); return err }
 	})
 	costs(t, cl, "renewing one agent", 0, func() func() error {
-		return func() error { _, err := c.Renew(ctx, taken.Agent, "d1", taken.Epoch, ttl); return err }
+		return func() error { _, err := c.Renew(ctx, taken.Agent, "d1", taken.Epoch, coord.MaxTTL); return err }
 	})
 	costs(t, cl, "a run of a new process: grant, start, complete, revoke", 4, func() func() error {
-		p := process(t, client, ns)
+		p := process(t, client, ns, patient)
 		agent := fresh()
 		b := question(coord.Lease{Agent: agent, Device: "d1"}, "1")
 		return func() error {
-			l, _, err := p.Start(ctx, request(agent, "d1"), b)
+			l, _, err := p.Start(ctx, long(agent, "d1"), b)
 			if err != nil {
 				return err
 			}
@@ -154,14 +179,14 @@ func TestTrustCountsFromBeforeTheGrantOrTheKeepaliveWasSent(t *testing.T) {
 	kept, err = w.a.Renew(bounded(t), "a", "d1", l.Epoch, ttl)
 	must(t, err)
 	before(kept)
-	other, err := w.a.Acquire(bounded(t), request("warm", "d1"))
+	other, err := w.a.Acquire(bounded(t), long("warm", "d1"))
 	must(t, err)
 	before(other)
 }
 
 func TestRenewingAThousandAgentsCostsNoProposalAndFewKeepalives(t *testing.T) {
-	cl := three(t)
-	c := process(t, cl.Client(t), namespace())
+	cl := alone(t)
+	c := process(t, cl.Client(t), namespace(), patient)
 	counted := &countingLeases{LeaseClient: c.leases}
 	c.leases = counted
 	const agents = 1000
@@ -195,12 +220,12 @@ func TestRenewingAThousandAgentsCostsNoProposalAndFewKeepalives(t *testing.T) {
 }
 
 func TestRevivingManyAgentsCostsOneGrantAndOnePut(t *testing.T) {
-	cl := three(t)
+	cl := alone(t)
 	admin := cl.Client(t)
-	c := process(t, admin, namespace())
+	c := process(t, admin, namespace(), patient)
 	const agents = 200
 	for i := range agents {
-		_, err := c.Acquire(bounded(t), request(fmt.Sprint("a", i), "d1"))
+		_, err := c.Acquire(bounded(t), long(fmt.Sprint("a", i), "d1"))
 		must(t, err)
 	}
 	costs(t, cl, "renewing agents whose liveness is gone", 2, func() func() error {
@@ -209,7 +234,7 @@ func TestRevivingManyAgentsCostsOneGrantAndOnePut(t *testing.T) {
 			var wg sync.WaitGroup
 			errs := make([]error, agents)
 			for i := range agents {
-				wg.Go(func() { _, errs[i] = c.Renew(bounded(t), fmt.Sprint("a", i), "d1", 1, ttl) })
+				wg.Go(func() { _, errs[i] = c.Renew(bounded(t), fmt.Sprint("a", i), "d1", 1, coord.MaxTTL) })
 			}
 			wg.Wait()
 			return errors.Join(errs...)

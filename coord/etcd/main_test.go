@@ -28,8 +28,10 @@ var shared struct {
 func TestMain(m *testing.M) {
 	cluster.RunMember()
 	code := m.Run()
-	if shared.c != nil {
-		shared.c.Close()
+	for _, c := range []*cluster.Cluster{shared.c, counted.c} {
+		if c != nil {
+			c.Close()
+		}
 	}
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
@@ -58,7 +60,7 @@ func must(t testing.TB, err error) {
 
 // bounded is the longest that a test waits for one thing. Nothing is measured against it.
 func bounded(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -334,7 +334,7 @@ func TestAnAcquireThatLostToARevivalCannotLandLater(t *testing.T) {
 	kv.next(func(ctx context.Context, n int, s send) (*clientv3.TxnResponse, error) {
 		if n == 1 { // the network keeps the first copy, and the holder comes back
 			stray = s
-			_, err := holder.Renew(ctx, "a", "d1", l.Epoch, ttl)
+			_, err := holder.Renew(bounded(t), "a", "d1", l.Epoch, ttl)
 			must(t, err)
 			return nil, errLost
 		}
@@ -369,6 +369,7 @@ func TestAReleaseSettledAfterOthersHeldTheAgentTellsGivenBackFromTaken(t *testin
 				if n > 1 {
 					return s(ctx)
 				}
+				ctx = bounded(t) // what happens here takes longer than one copy is waited for
 				if applied {
 					_, err = s(ctx)
 					must(t, err)

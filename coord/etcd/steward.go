@@ -66,7 +66,8 @@ func (c *Coordinator) Evict(ctx context.Context, t coord.Theft) error {
 	}
 }
 
-// Pause implements coord.Steward. A gate that stands is replaced.
+// Pause implements coord.Steward. A gate that stands is replaced. A copy that got no answer may close the gate once more
+// after it was opened, with the same words: gates are the one thing whose keys come back.
 func (c *Coordinator) Pause(ctx context.Context, agent string, g coord.Gate) error {
 	if err := joined("pause", []error{coord.CheckAgent(agent), g.Check()}); err != nil {
 		return err
