@@ -44,6 +44,7 @@ var may = map[string][]string{
 
 	"relay":           {"oplog", "internal/ident"},
 	"relay/memory":    {"relay", "oplog", "internal/ident"},
+	"relay/dir":       {"relay", "oplog", "internal/ident"},
 	"relay/etcd":      {"relay", "oplog", "internal/ident"},
 	"relay/relaytest": {"relay", "oplog"},
 

@@ -1,0 +1,295 @@
+// Package dir is the relay in a folder that devices share or synchronise: NFS, Syncthing, Dropbox and their like.
+//
+// # Guarantees
+//
+// Those of package relay, as far as a folder can give them. There is no lock and no file that two devices write: each
+// device appends to its own segments and replaces its own small files, so no synchroniser ever has two versions of a
+// file to choose from. What Push accepted is on stable storage of this machine before it answers, read back and
+// verified. A push writes the bytes of its ops and at most two short lines. Nothing is ever cut off, and no file
+// but the device's own small ones is replaced or removed.
+//
+// Files may arrive late, in any order, in pieces and more than once: an op counts once it and all before it are
+// there, and until then the chain ends before it. Whatever is no file of ours, or is damaged, stops nothing but the
+// chain it belongs to; Report shows it. The folder always opens. Symbolic links are never followed, and nothing
+// outside of the folder is touched.
+//
+// On one machine a push is a compare-and-set as package relay says, because appends to a file have an order. Not promised, because
+// no folder can: that two machines which use one device id at the same time are told at once. The one that finds the
+// other's ops in the folder gets a fork, and every reader that sees both branches shows it in Report. Nor that an ack,
+// a role or a device is seen by others before its files arrived.
+//
+// # Failure
+//
+// A folder that cannot be read or written gives relay.ErrNotSent, or relay.ErrIndeterminate once bytes may have been
+// written; pushing again settles it, and the next push also closes what a crash left unfinished. A disk or quota
+// that is full gives relay.ErrFull beside either. An own file that a newer release wrote, or something that has the
+// name of a file that is needed, gives relay.ErrCorrupt and is left alone.
+//
+// # Concurrency
+//
+// A Relay may be used by several goroutines, and any number of processes may use one folder. Calls about one device
+// wait for each other within a handle.
+//
+// The layout is described in docs/formats/relay-dir.md.
+package dir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/syncnode/syncnode/oplog"
+	"github.com/syncnode/syncnode/relay"
+)
+
+// Defaults of a Config.
+const (
+	DefaultSegmentBytes = 1 << 20
+	DefaultPoll         = 2 * time.Second
+)
+
+// A Config describes a relay in a folder. Zero fields take their defaults.
+type Config struct {
+	Path         string           // of the folder; its parent has to be there
+	FS           FS               // in place of Path; New does not close it
+	MaxBytes     int64            // of all segments of all devices; 0: as much as the disk takes
+	SegmentBytes int64            // size from which on a segment is followed by a new one; DefaultSegmentBytes
+	Poll         time.Duration    // between two looks of Hint; DefaultPoll
+	Now          func() time.Time // time.Now; only for the times in the roster
+}
+
+// A Relay is a handle to the folder. Make it with Open. What it verified it remembers, so that a call reads only what
+// is new; the first one reads everything.
+type Relay struct {
+	fs       FS
+	owned    bool // fs is closed by Close
+	where    string
+	maxBytes int64
+	roll     int64
+	poll     time.Duration
+	now      func() time.Time
+
+	mu    sync.Mutex
+	known map[string]*device
+}
+
+var (
+	_ relay.Relay  = (*Relay)(nil)
+	_ relay.Hinter = (*Relay)(nil)
+)
+
+// Open returns a handle to the relay in a folder, which is made if it is missing. It reads nothing yet.
+func Open(cfg Config) (*Relay, error) {
+	r := &Relay{fs: cfg.FS, where: cfg.Path, maxBytes: cfg.MaxBytes, roll: cfg.SegmentBytes, poll: cfg.Poll, now: cfg.Now, known: map[string]*device{}}
+	if r.roll <= 0 {
+		r.roll = DefaultSegmentBytes
+	}
+	r.roll = min(r.roll, maxSegment/4)
+	if r.poll <= 0 {
+		r.poll = DefaultPoll
+	}
+	if r.now == nil {
+		r.now = time.Now
+	}
+	if r.fs != nil {
+		return r, nil
+	}
+	if cfg.Path == "" {
+		return nil, &relay.InvalidError{Err: errors.New("no folder given")}
+	}
+	r.where = filepath.Clean(cfg.Path)
+	root, err := openRoot(r.where)
+	if err != nil {
+		return nil, fmt.Errorf("open relay folder %s: %w: %w", r.where, relay.ErrNotSent, err)
+	}
+	r.fs, r.owned = root, true
+	return r, nil
+}
+
+// Close gives back the handle. No call may be under way.
+func (r *Relay) Close() error {
+	if !r.owned {
+		return nil
+	}
+	return r.fs.Close()
+}
+
+// Hello implements relay.Relay. The instance is the least that any device has noted, so it changes at most when
+// folders that began apart are brought together.
+func (r *Relay) Hello(ctx context.Context, name string) (relay.Info, error) {
+	if err := begin(ctx, name); err != nil {
+		return relay.Info{}, err
+	}
+	d := r.device(name)
+	if err := d.enter(ctx); err != nil {
+		return relay.Info{}, err
+	}
+	err := d.contact(ctx)
+	row := d.row()
+	d.leave()
+	if err != nil {
+		return relay.Info{}, err
+	}
+	instance, err := r.instance(ctx, row.beat.Instance)
+	if err != nil {
+		return relay.Info{}, err
+	}
+	heads, _, err := r.heads(ctx)
+	if err != nil {
+		return relay.Info{}, err
+	}
+	info := relay.Info{
+		Instance:   instance,
+		Generation: r.generation(),
+		Heads:      heads.Frontier(),
+		Floor:      oplog.Frontier{},
+		Role:       row.role,
+		Acked:      row.acked.Clone(),
+	}
+	info.Head, info.Known = heads[name]
+	return info, nil
+}
+
+// Pull implements relay.Relay.
+func (r *Relay) Pull(ctx context.Context, name string, want relay.Want) (relay.Page, error) {
+	if err := begin(ctx, name); err != nil {
+		return relay.Page{}, err
+	}
+	if err := relay.CheckFrontier(want.Held); err != nil {
+		return relay.Page{}, err
+	}
+	heads, broken, err := r.heads(ctx)
+	if err != nil {
+		return relay.Page{}, err
+	}
+	wanted, err := relay.Needs(name, want, heads.Frontier(), nil)
+	if err != nil {
+		return relay.Page{}, err
+	}
+	page, err := relay.Fill(wanted, want.MaxBytes, func(of string, from uint64, room int) ([]oplog.Op, error) {
+		d := r.device(of)
+		if err := d.enter(ctx); err != nil {
+			return nil, err
+		}
+		defer d.leave()
+		return d.chain.read(from, room)
+	})
+	if err != nil {
+		return relay.Page{}, err
+	}
+	for _, d := range want.Skip {
+		delete(broken, d)
+	}
+	for d, b := range broken {
+		if want.Held.Next(d) == b.next {
+			if page.Broken == nil {
+				page.Broken = map[string]error{}
+			}
+			page.Broken[d] = b.err
+		}
+	}
+	return page, nil
+}
+
+// A breach is why a chain ends though more of it is there, and the op that is missing.
+type breach struct {
+	next uint64
+	err  error
+}
+
+// heads judges what is new of every device.
+func (r *Relay) heads(ctx context.Context) (oplog.Heads, map[string]breach, error) {
+	names, _, err := r.devices()
+	if err != nil {
+		return nil, nil, err
+	}
+	heads, broken := oplog.Heads{}, map[string]breach{}
+	for _, name := range names {
+		d := r.device(name)
+		if err := d.enter(ctx); err != nil {
+			return nil, nil, err
+		}
+		err := d.chain.refresh()
+		if head, ok := d.chain.verified.Head(); ok {
+			heads[name] = head
+		}
+		switch next := d.chain.next(); {
+		case err != nil:
+			broken[name] = breach{next, fmt.Errorf("%w: %w", relay.ErrCorrupt, err)}
+		case d.chain.stuck():
+			broken[name] = breach{next, fmt.Errorf("%w: op %s/%d is damaged or missing, seq %d is there", relay.ErrCorrupt, name, next, d.chain.ahead)}
+		}
+		d.leave()
+	}
+	return heads, broken, nil
+}
+
+// Hint implements relay.Hinter by looking now and then.
+func (r *Relay) Hint(ctx context.Context, known oplog.Frontier) error {
+	tick := time.NewTicker(r.poll)
+	defer tick.Stop()
+	for {
+		heads, _, err := r.heads(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil:
+			return err
+		case !heads.Frontier().Equal(known):
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// generation is the number in generation.txt, which a person writes who put an older copy of the folder back.
+func (r *Relay) generation() uint64 {
+	data, err := readSmall(r.fs, generationFile, 64)
+	if err != nil {
+		return 0
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(string(data)), 10, 53)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+func begin(ctx context.Context, device string) error {
+	if err := alive(ctx); err != nil {
+		return err
+	}
+	return relay.CheckDevice(device)
+}
+
+func alive(ctx context.Context) error {
+	if ctx.Err() == nil {
+		return nil
+	}
+	err := ctx.Err()
+	if c := context.Cause(ctx); !errors.Is(err, c) {
+		return fmt.Errorf("%w: %w: %w", relay.ErrNotSent, err, c)
+	}
+	return fmt.Errorf("%w: %w", relay.ErrNotSent, err)
+}
+
+func (r *Relay) unsent(what string, err error) error {
+	return fmt.Errorf("%s in %s: %w: %w", what, r.where, relay.ErrNotSent, err)
+}
+
+// unknown wraps the failure of a replacement: either content may stand.
+func (r *Relay) unknown(what string, err error) error {
+	return fmt.Errorf("%s in %s: %w: %w", what, r.where, relay.ErrIndeterminate, err)
+}
+
+func missing(err error) bool { return errors.Is(err, fs.ErrNotExist) }
