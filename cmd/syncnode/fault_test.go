@@ -100,7 +100,7 @@ func TestTheChildSeesNoCredential(t *testing.T) {
 	t.Parallel()
 	h := hosts(t, 1, common.get(t).Endpoints())[0]
 	must(t, os.WriteFile(h.path("canary-file"), []byte("canary-word\n"), 0o600))
-	h.env = []string{"SYNCNODE_USER=canary-user", "SYNCNODE_PASSWORD_FILE=canary-file", "ETCDCTL_USER=canary-etcdctl", "PLAIN=kept"}
+	h.env = append(h.env, "SYNCNODE_USER=canary-user", "SYNCNODE_PASSWORD_FILE=canary-file", "ETCDCTL_USER=canary-etcdctl", "PLAIN=kept")
 	p := h.call("exec", "-q", "--agent", "secret", "--occurrence", "k", "--", "sh", "-c", "env; tr '\\0' ' ' </proc/self/cmdline").want(0)
 	if out := p.out.String(); strings.Contains(out, "canary") || !strings.Contains(out, "PLAIN=kept") {
 		t.Errorf("the child sees\n%swant nothing of ours and all that is not", out)

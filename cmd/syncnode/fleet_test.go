@@ -21,7 +21,7 @@ func TestFiftyExecsOfOneOccurrenceFromFiveHostsRunTheCommandOnce(t *testing.T) {
 	fleet := hosts(t, 5, common.get(t).Endpoints())
 	ended := make([]*process, 50)
 	together(len(ended), func(i int) {
-		ended[i] = fleet[i%5].call("exec", "--agent", "once", "--occurrence", "k", "--", "sh", "-c", "echo ran >>ran; sleep 0.2")
+		ended[i] = fleet[i%5].call("exec", "--agent", "once", "--occurrence", "k", "--ttl", "60s", "--", "sh", "-c", "echo ran >>ran; sleep 0.2")
 	})
 	for _, p := range ended {
 		p.want(0)
@@ -42,7 +42,7 @@ func TestFiftyOccurrencesThatWaitRunFiftyTimesOneByOneAtDenseEpochs(t *testing.T
 	const n = 50
 	ended := make([]*process, n)
 	together(n, func(i int) {
-		ended[i] = fleet[i%5].call("exec", "--agent", "queue", "--occurrence", occ(i), "--if-held", "wait", "--backend-timeout", "60s", "--",
+		ended[i] = fleet[i%5].call("exec", "--agent", "queue", "--occurrence", occ(i), "--if-held", "wait", "--ttl", "60s", "--",
 			"sh", "-c", "mkdir alone || echo overlap >>overlap; echo $SYNCNODE_RUN_EPOCH >>epochs; echo $SYNCNODE_RUN_OCCURRENCE >>occurrences; rmdir alone")
 	})
 	for _, p := range ended {
@@ -76,7 +76,7 @@ func TestFiftyJobsAtOnceOnOneDataDirectoryAllCommit(t *testing.T) {
 	const n = 50
 	ended := make([]*process, n)
 	together(n, func(i int) {
-		ended[i] = h.call("exec", "-q", "--agent", "cron-"+occ(i), "--occurrence", "k", "--backend-timeout", "60s", "--", "sh", "-c", "echo ran >>ran")
+		ended[i] = h.call("exec", "-q", "--agent", "cron-"+occ(i), "--occurrence", "k", "--ttl", "60s", "--", "sh", "-c", "echo ran >>ran")
 	})
 	for _, p := range ended {
 		p.want(0)

@@ -70,7 +70,7 @@ func TestACommandIsGoneBeforeItsLeaseCanEndWhenEtcdStops(t *testing.T) {
 	resumeAll(t, c)
 	p.want(111, "was run: failed (lost)")
 	must(t, c.WaitReady(bounded(t)))
-	b.call("exec", "--agent", "stop", "--occurrence", "next", "--if-held", "wait", "--backend-timeout", "60s", "--", "touch", "ran").want(0)
+	b.call("exec", "--agent", "stop", "--occurrence", "next", "--if-held", "wait", "--", "touch", "ran").want(0)
 	if s := b.show("stop", "k"); s.State != "failed" || s.Cause != "lost" {
 		t.Errorf("the stopped run is %s (%s), want failed (lost)", s.State, s.Cause)
 	}
