@@ -64,7 +64,7 @@ func resultDone(j Job, v coord.View, verdict error) Result {
 func resultFailed(j Job, v coord.View, verdict error) Result {
 	a := restsOn(verdict)
 	res := about(Result{Code: ExitFailed, Ran: No, Err: verdict}, v, a)
-	res.Message = say(j, "failed before%s; it was not run again; to run it once more: syncnode run retry %s", byline(a), j.Run)
+	res.Message = say(j, "failed before%s; it was not run again; to run it once more: syncnode run retry %s --reason TEXT", byline(a), j.Run)
 	return res
 }
 
