@@ -10,7 +10,6 @@ import (
 )
 
 func TestAnEtcdThatIsNotThereIsToldWithinFiveSeconds(t *testing.T) {
-	t.Parallel()
 	h := hosts(t, 1, []string{"http://127.0.0.1:1"})[0]
 	began := time.Now()
 	h.call("exec", "--agent", "a", "--occurrence", "k", "--", "touch", "ran").want(125, "http://127.0.0.1:1", "refused", "the command was not run")
