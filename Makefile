@@ -49,3 +49,10 @@ full: ## everything that takes long; its figures go into the release note
 
 build: ## the program, static, into bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/syncnode ./cmd/syncnode
+
+IMAGE ?= syncnode:local
+image: ## the container image IMAGE, from nothing but the static program
+	@set -e; ctx=$$(mktemp -d); trap 'rm -rf "$$ctx"' EXIT; \
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o "$$ctx/syncnode" ./cmd/syncnode; \
+	mkdir -m 0700 -p "$$ctx/rootfs/data"; mkdir "$$ctx/rootfs/tmp"; chmod 1777 "$$ctx/rootfs/tmp"; \
+	docker build -q -t $(IMAGE) -f Dockerfile "$$ctx"
