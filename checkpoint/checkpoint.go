@@ -25,7 +25,7 @@
 //
 // # Concurrency
 //
-// A Checkpoint is not changed by any function here. Its State belongs to one goroutine at a time, and reading counts.
+// Extend and Refold use up the base that they are given; nothing else here changes a Checkpoint. Its State belongs to one goroutine at a time, and reading counts.
 package checkpoint
 
 import (
