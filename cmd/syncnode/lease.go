@@ -26,14 +26,16 @@ type leaseRow struct {
 	Jump    uint64  `json:"floor_jump,omitempty"`
 	By      string  `json:"stolen_by,omitempty"`
 	Reason  string  `json:"stolen_because,omitempty"`
+	Next    string  `json:"next"`
 }
 
 func leaseRowOf(l coord.Lease, held bool) leaseRow {
-	r := leaseRow{Agent: l.Agent, Epoch: uint64(l.Epoch), Held: held}
+	r := leaseRow{Agent: l.Agent, Epoch: uint64(l.Epoch), Held: held, Expired: held && l.Expired}
+	r.Next = r.next()
 	if !held {
 		return r
 	}
-	r.Device, r.TTL, r.Expired, r.Host, r.PID = l.Device, l.TTL.Seconds(), l.Expired, l.Process.Host, l.Process.PID
+	r.Device, r.TTL, r.Host, r.PID = l.Device, l.TTL.Seconds(), l.Process.Host, l.Process.PID
 	r.Note, r.Jump, r.By, r.Reason = l.Note, uint64(l.Jump), l.By, l.Reason
 	if !l.Since.IsZero() {
 		r.Since = l.Since.UTC().Format(time.RFC3339)
@@ -122,7 +124,7 @@ func printLease(cmd *cobra.Command, out outputFlag, r leaseRow) error {
 	if r.By != "" {
 		text += fmt.Sprintf("stolen  by %s: %s\n", r.By, r.Reason)
 	}
-	return printOne(out, cmd.OutOrStdout(), r, text+"next    "+r.next()+"\n")
+	return printOne(out, cmd.OutOrStdout(), r, text+"next    "+r.Next+"\n")
 }
 
 func newLeaseAcquire() *cobra.Command {

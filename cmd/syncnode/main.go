@@ -129,16 +129,6 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return usagef("unexpected argument %q", args[0])
 }
 
-// exactArgs asks for the arguments that usage names.
-func exactArgs(n int) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != n {
-			return usagef("usage: %s", cmd.UseLine())
-		}
-		return nil
-	}
-}
-
 // atMost refuses more than n arguments.
 func atMost(n int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/user"
 	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/pflag"
 )
@@ -52,14 +51,6 @@ func printOne[T any](o outputFlag, w io.Writer, v T, text string) error {
 	}
 	_, err := io.WriteString(w, text)
 	return err
-}
-
-// stamp prints an instant for people, with how long ago it was.
-func stamp(t, now time.Time) string {
-	if t.IsZero() {
-		return "-"
-	}
-	return fmt.Sprintf("%s (%s ago)", t.UTC().Format(time.RFC3339), now.Sub(t).Round(time.Second))
 }
 
 func dash(s string) string {
