@@ -62,6 +62,9 @@ func (be *backend) open(ctx context.Context, u use) error {
 			return err
 		}
 	}
+	if err := be.findMember(); err != nil {
+		return err
+	}
 	endpoints := f.endpoints
 	be.where = "etcd " + strings.Join(endpoints, ",")
 	if len(endpoints) == 0 {
@@ -100,6 +103,24 @@ func (be *backend) makeDataDir() error {
 		return fmt.Errorf("data directory: %w", err)
 	}
 	be.dir, be.boot = dir, proc.BootID()
+	return nil
+}
+
+// findMember makes a verb without endpoints use the etcd member that serve runs on this data directory: an embedded
+// etcd of its own beside it would be another ledger.
+func (be *backend) findMember() error {
+	if len(be.flags.endpoints) > 0 {
+		return nil
+	}
+	dir := filepath.Join(be.dir, "member")
+	if _, err := os.Stat(dir); err != nil {
+		return nil
+	}
+	owner, ok := embedded.FindOwner(dir)
+	if !ok || owner.Endpoint == "" {
+		return fmt.Errorf("%s belongs to a member of an etcd cluster that does not run now: start syncnode serve there, or give --endpoints", be.dir)
+	}
+	be.flags.endpoints = []string{owner.Endpoint}
 	return nil
 }
 

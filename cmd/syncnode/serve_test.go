@@ -332,3 +332,16 @@ func TestWrongFlagsOfANodeAreUsageErrors(t *testing.T) {
 		t.Errorf("a refused call left %v", left)
 	}
 }
+
+func TestAVerbOnTheDataDirectoryOfAMemberUsesThatMember(t *testing.T) {
+	t.Parallel()
+	h := hosts(t, 1, nil)[0]
+	ports := freePorts(t, 2)
+	node := h.serve("--member-name", "m0", "--member-cluster", fmt.Sprintf("m0=http://127.0.0.1:%d", ports[0]),
+		"--member-client-listen", fmt.Sprintf("http://127.0.0.1:%d", ports[1]))
+	h.with("--endpoints", fmt.Sprintf("http://127.0.0.1:%d", ports[1])).run("a", "k")
+	h.call("exec", "--agent", "a", "--occurrence", "k", "--", "touch", "again").want(0, "already committed")
+	node.stops()
+	h.call("exec", "--agent", "a", "--occurrence", "k", "--", "touch", "again").want(125, "does not run now", "was not run")
+	h.notThere("again")
+}
