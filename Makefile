@@ -23,7 +23,7 @@ lint: ## vet, gofmt, staticcheck, module hygiene
 	$(GO) mod verify
 
 race: ## race detector on all that does not embed the etcd server
-	$(GO) test -race -shuffle=on $(LIGHT)
+	@GO="$(GO)" sh internal/ci/test.sh -race -shuffle=on $(LIGHT)
 
 race-all: ## race detector on everything
 	$(GO) test -race -shuffle=on -timeout 30m ./...
@@ -34,8 +34,8 @@ fuzz: ## every fuzz target for FUZZTIME
 bench: ## all benchmarks once, to be compared by benchstat
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./...
 
-cluster: ## fault tests on a three-member cluster
-	$(GO) test -count=1 -shuffle=on ./test/cluster/... ./coord/etcd/... ./relay/etcd/...
+cluster: ## all that embeds the etcd server: three-member clusters, faults, containers
+	@GO="$(GO)" sh internal/ci/test.sh -count=1 -shuffle=on $(shell $(GO) list ./... | grep -E '$(HEAVY)')
 
 compose: ## three nodes in containers, where Docker runs
 	$(GO) test -count=1 -v ./test/compose/...

@@ -1,0 +1,29 @@
+#!/bin/sh
+# Runs `go test -v "$@"`, prints a line a package and what failed, and lists every skip with its reason. Where
+# SYNCNODE_CI is set, a skip that skips.txt does not explain is a failure: it would hide a test that could run.
+set -eu
+go=${GO:-go}
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+status=0
+$go test -v "$@" >"$log" 2>&1 || status=$?
+grep -E '^(ok|FAIL|panic:|\?)[[:space:]]' "$log" || true
+if [ "$status" -ne 0 ]; then
+	echo "== what failed"
+	grep -nE '^[[:space:]]*--- FAIL|^panic:|DATA RACE|^FAIL' "$log" | head -50 || true
+	echo "== the end of the log"
+	tail -n 400 "$log"
+	exit "$status"
+fi
+skips=$(grep -A1 -E '^[[:space:]]*--- SKIP' "$log" | grep -vE '^--$' || true)
+if [ -n "$skips" ]; then
+	echo "== skipped"
+	echo "$skips"
+	names=$(echo "$skips" | sed -n 's/^[[:space:]]*--- SKIP: \([^ ]*\).*/\1/p')
+	unexplained=$(echo "$names" | grep -vxF -f internal/ci/skips.txt || true)
+	if [ -n "${SYNCNODE_CI:-}" ] && [ -n "$unexplained" ]; then
+		echo "== skipped without an explanation in internal/ci/skips.txt"
+		echo "$unexplained"
+		exit 1
+	fi
+fi
