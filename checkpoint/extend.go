@@ -84,14 +84,15 @@ func (e *extension) run(ops iter.Seq2[oplog.Op, error]) error {
 			}
 		}
 	}
-	for _, device := range slices.Sorted(maps.Keys(e.open)) {
-		next := uint64(0)
-		if c, ok := e.anchors.Chain(device); ok {
-			next = c.NextSeq()
-		}
-		return &ShortError{Device: device, Next: next, Cut: e.cut[device].Seq}
+	if len(e.open) == 0 {
+		return nil
 	}
-	return nil
+	device := slices.Min(slices.Collect(maps.Keys(e.open)))
+	next := uint64(0)
+	if c, ok := e.anchors.Chain(device); ok {
+		next = c.NextSeq()
+	}
+	return &ShortError{Device: device, Next: next, Cut: e.cut[device].Seq}
 }
 
 func (e *extension) take(op oplog.Op) error {

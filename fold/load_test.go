@@ -190,7 +190,8 @@ func TestAClosedChainLeavesTheFrontierAndNeverGoesOn(t *testing.T) {
 	f.write("x", 2, oplog.Routing, `2`)
 	f.write("y", 3, oplog.Routing, `3`)
 	s, open := folded(f.ops), folded(f.ops)
-	if !s.Close("x") || !s.Close("x") || s.Close("nobody") {
+	first, second := s.Close("x"), s.Close("x")
+	if !first || !second || s.Close("nobody") {
 		t.Error("Close reports wrongly")
 	}
 	next := f.write("x", 4, oplog.Routing, `4`)
