@@ -84,8 +84,19 @@ func (c *chain) reset() {
 
 func (c *chain) next() uint64 { return c.verified.NextSeq() }
 
-// stuck reports whether ops stand above the head though the next one is missing among them.
-func (c *chain) stuck() bool { return c.ahead > 0 && c.ahead >= c.next() }
+// stuck reports whether the next op is missing where it should stand: ops above it do, or the seal of a segment that
+// was to hold it. A file that has not arrived yet leaves neither.
+func (c *chain) stuck() bool {
+	if c.ahead > 0 && c.ahead >= c.next() {
+		return true
+	}
+	for _, base := range c.bases {
+		if s := c.segs[base]; base <= c.next() && s.sealed > c.next() && s.end == s.size {
+			return true
+		}
+	}
+	return false
+}
 
 // refresh judges what is new. After an error, which is also in c.err, what was verified before stays.
 func (c *chain) refresh() error {

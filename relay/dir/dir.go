@@ -104,7 +104,7 @@ func Open(cfg Config) (*Relay, error) {
 		return nil, &relay.InvalidError{Err: errors.New("no folder given")}
 	}
 	r.where = filepath.Clean(cfg.Path)
-	root, err := openRoot(r.where)
+	root, err := OpenFS(r.where)
 	if err != nil {
 		return nil, fmt.Errorf("open relay folder %s: %w: %w", r.where, relay.ErrNotSent, err)
 	}
@@ -223,7 +223,7 @@ func (r *Relay) heads(ctx context.Context) (oplog.Heads, map[string]breach, erro
 		case err != nil:
 			broken[name] = breach{next, fmt.Errorf("%w: %w", relay.ErrCorrupt, err)}
 		case d.chain.stuck():
-			broken[name] = breach{next, fmt.Errorf("%w: op %s/%d is damaged or missing, seq %d is there", relay.ErrCorrupt, name, next, d.chain.ahead)}
+			broken[name] = breach{next, fmt.Errorf("%w: op %s/%d is damaged or missing, and what follows it is there", relay.ErrCorrupt, name, next)}
 		}
 		d.leave()
 	}

@@ -42,13 +42,17 @@ var errNotRegular = errors.New("not a regular file")
 // rooted is an FS of the operating system.
 type rooted struct{ root *os.Root }
 
-// openRoot makes the folder if it is missing. Its parent has to be there: a mount that is not mounted is no folder.
-func openRoot(name string) (rooted, error) {
+// OpenFS returns the folder of that name as the operating system has it; whoever opened it closes it. It makes the
+// folder if it is missing. Its parent has to be there: a mount that is not mounted is no folder.
+func OpenFS(name string) (FS, error) {
 	if err := os.Mkdir(name, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return rooted{}, err
+		return nil, err
 	}
 	root, err := os.OpenRoot(name)
-	return rooted{root}, err
+	if err != nil {
+		return nil, err
+	}
+	return rooted{root}, nil
 }
 
 func (r rooted) Open(name string, flag int) (File, error) {

@@ -1,0 +1,130 @@
+package dir_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/syncnode/syncnode/relay"
+	"github.com/syncnode/syncnode/relay/dir"
+	"github.com/syncnode/syncnode/relay/relaytest"
+)
+
+var relayWant = relay.Want{}
+
+func isFork(err error) bool      { return errors.Is(err, relay.ErrFork) }
+func isForkOrGap(err error) bool { return isFork(err) || errors.Is(err, relay.ErrGap) }
+
+// TestPusherProcess is what the other tests run in processes of their own.
+func TestPusherProcess(t *testing.T) {
+	args := strings.Split(os.Getenv("SYNCNODE_TEST_PUSHER"), "|")
+	if len(args) != 4 {
+		t.Skip("only run by other tests, in a process of its own")
+	}
+	root, device, branch := args[0], args[1], args[2]
+	n, err := strconv.Atoi(args[3])
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := dir.Open(dir.Config{Path: root, SegmentBytes: 4000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := relaytest.NewAuthor(device)
+	for i := range n {
+		a.Append(t, fmt.Appendf(nil, `{"branch":"%s","id":"%d"}`, branch, i))
+		_, err := r.Push(t.Context(), device, a.Ops[i:])
+		if err != nil {
+			fmt.Printf("RESULT pushed=%d fork=%v gap=%v err=%v\n", i, errors.Is(err, relay.ErrFork), errors.Is(err, relay.ErrGap), err)
+			return
+		}
+	}
+	fmt.Printf("RESULT pushed=%d\n", n)
+}
+
+// pushers runs processes that push side by side and gives what each said.
+func pushers(t *testing.T, args ...string) []string {
+	t.Helper()
+	outs, errs := make([]strings.Builder, len(args)), make([]error, len(args))
+	cmds := make([]*exec.Cmd, len(args))
+	for i, a := range args {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestPusherProcess$", "-test.v")
+		cmd.Env = append(os.Environ(), "SYNCNODE_TEST_PUSHER="+a)
+		cmd.Stdout, cmd.Stderr = &outs[i], &outs[i]
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		cmds[i] = cmd
+	}
+	said := make([]string, len(args))
+	for i, cmd := range cmds {
+		errs[i] = cmd.Wait()
+		_, rest, ok := strings.Cut(outs[i].String(), "RESULT ")
+		if errs[i] != nil || !ok {
+			t.Fatalf("process %d: %v\n%s", i, errs[i], outs[i].String())
+		}
+		said[i], _, _ = strings.Cut(rest, "\n")
+	}
+	return said
+}
+
+func TestTwoProcessesPushTheirChainsIntoOneFolder(t *testing.T) {
+	root := t.TempDir()
+	for _, said := range pushers(t, root+"|a|x|25", root+"|b|x|25") {
+		if said != "pushed=25" {
+			t.Errorf("a process says %s", said)
+		}
+	}
+	got := pull(t, at(t, root))
+	if len(got["a"]) != 25 || len(got["b"]) != 25 {
+		t.Errorf("%d and %d ops, expected 25 of each", len(got["a"]), len(got["b"]))
+	}
+	if rep := report(t, at(t, root)); len(rep.Oddities)+len(rep.Forks)+len(rep.Waiting) != 0 {
+		t.Errorf("report %+v", rep)
+	}
+}
+
+func TestTwoProcessesOfOneDeviceWithOneChainAddItOnce(t *testing.T) {
+	root := t.TempDir()
+	for _, said := range pushers(t, root+"|a|x|25", root+"|a|x|25") {
+		if said != "pushed=25" {
+			t.Errorf("a process says %s", said)
+		}
+	}
+	if got := pull(t, at(t, root)); len(got["a"]) != 25 {
+		t.Errorf("%d ops, expected 25", len(got["a"]))
+	}
+	if rep := report(t, at(t, root)); len(rep.Forks)+len(rep.Waiting) != 0 {
+		t.Errorf("report %+v", rep)
+	}
+}
+
+func TestOfTwoProcessesThatAreOneDeviceWithTwoChainsOneGetsAFork(t *testing.T) {
+	root := t.TempDir()
+	said := pushers(t, root+"|a|x|25", root+"|a|y|25")
+	whole, forked := 0, 0
+	for _, s := range said {
+		switch {
+		case s == "pushed=25":
+			whole++
+		case strings.Contains(s, "fork=true"):
+			forked++
+		}
+	}
+	if whole != 1 || forked != 1 {
+		t.Errorf("the processes say %q, expected one whole chain and one fork", said)
+	}
+	got := pull(t, at(t, root))["a"]
+	if len(got) != 25 {
+		t.Errorf("%d ops, expected 25", len(got))
+	}
+	for _, op := range got {
+		if string(op.Payload[:13]) != string(got[0].Payload[:13]) {
+			t.Errorf("the chain is mixed: %s after %s", op.Payload, got[0].Payload)
+		}
+	}
+}
