@@ -227,7 +227,7 @@ func TestWhoeverIsOvertakenByAnotherBranchGetsAForkAndTheReportShowsIt(t *testin
 		}
 		wantOps(t, pull(t, r)["a"], b.Ops)
 		want := dir.Fork{Device: "a", Seq: 4, Counts: b.Ops[4].ID, Other: a.Ops[4].ID}
-		if rep := report(t, r); size[1] == 0 && (len(rep.Forks) != 1 || rep.Forks[0] != want) {
+		if rep := report(t, r); size == [2]int64{} && (len(rep.Forks) != 1 || rep.Forks[0] != want) {
 			t.Errorf("forks %+v, expected %+v", rep.Forks, want)
 		}
 	}
