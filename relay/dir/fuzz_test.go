@@ -8,6 +8,7 @@ import (
 
 	"github.com/syncnode/syncnode/oplog"
 	"github.com/syncnode/syncnode/relay"
+	"github.com/syncnode/syncnode/relay/dir"
 	"github.com/syncnode/syncnode/relay/relaytest"
 )
 
@@ -27,7 +28,7 @@ func FuzzSegment(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string, cut uint16) {
 		root := t.TempDir()
 		name := filepath.Join(root, segmentA)
-		stepwise := at(t, root)
+		stepwise := open(t, dir.Config{FS: newDisk(t, root)})
 		put(t, name, text[:min(int(cut), len(text))])
 		pull(t, stepwise)
 		put(t, name, text)
