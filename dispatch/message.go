@@ -41,9 +41,9 @@ func resultNotRun(j Job, v coord.View, err error) Result {
 	case errors.Is(err, coord.ErrInput):
 		next = "; choose another occurrence, or give the input it was recorded with"
 	case errors.Is(err, coord.ErrGeneration):
-		next = "; use another data directory, or decide with: syncnode recover"
+		next = "; use another data directory, or decide with: syncnode recover adopt"
 	case errors.Is(err, coord.ErrFull):
-		next = "; free space in the backend, see: syncnode doctor"
+		next = "; free space in etcd: compact, defragment, then etcdctl alarm disarm"
 	}
 	return Result{Code: ExitNotRun, Ran: No, State: v.State, Err: err, Message: say(j, "was not run: %v%s", err, next)}
 }

@@ -120,6 +120,9 @@ func (f *backendFlags) with(cmd *cobra.Command, out *outputFlag, u use, verb fun
 		return err
 	}
 	defer be.close()
+	if u.long {
+		return verb(cmd.Context(), be)
+	}
 	ctx, cancel := context.WithTimeoutCause(cmd.Context(), f.timeout, fmt.Errorf("%s did not answer within %s", be.where, f.timeout))
 	defer cancel()
 	err = verb(ctx, be)

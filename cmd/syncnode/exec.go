@@ -235,7 +235,7 @@ func notRun(err error) dispatch.Result {
 	case errors.Is(err, coord.ErrRecovery):
 		r.Code = dispatch.ExitGate
 	case errors.As(err, &mismatch):
-		next = "; if that is right, give it a data directory of its own: --data-dir DIR"
+		next = "; if that is right, give it a data directory of its own (--data-dir DIR), or take it: syncnode recover adopt --reason TEXT"
 	}
 	r.Message = strings.ReplaceAll(fmt.Sprintf("%v; the command was not run%s", err, next), "\n", "; ")
 	return r

@@ -141,6 +141,14 @@ func (p *process) want(code int, texts ...string) *process {
 	return p
 }
 
+// prints checks that standard output holds the text.
+func (p *process) prints(text string) {
+	p.t.Helper()
+	if !strings.Contains(p.out.String(), text) {
+		p.t.Errorf("%v prints\n%s\nwant %q in it", p.cmd.Args, p.out.String(), text)
+	}
+}
+
 // A shown is what `run show -o json` prints.
 type shown struct {
 	State, Cause, Device, Since, Next string

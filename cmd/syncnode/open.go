@@ -25,6 +25,8 @@ import (
 type use struct {
 	agent string        // shown to others who find the embedded directory busy
 	write bool          // a device with an identity and a journal
+	dir   bool          // the data directory, though no device
+	long  bool          // the verb bounds its own questions
 	wait  time.Duration // for a busy embedded directory
 }
 
@@ -57,7 +59,7 @@ func (f *backendFlags) open(ctx context.Context, u use) (*backend, error) {
 
 func (be *backend) open(ctx context.Context, u use) error {
 	f := be.flags
-	if u.write || len(f.endpoints) == 0 {
+	if u.write || u.dir || len(f.endpoints) == 0 {
 		if err := be.makeDataDir(); err != nil {
 			return err
 		}
