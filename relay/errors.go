@@ -29,6 +29,15 @@ var (
 	ErrFull = errors.New("relay: full")
 	// ErrFrontierTruncated: what the caller lacks was collected. Start from a checkpoint.
 	ErrFrontierTruncated = errors.New("relay: history was collected")
+	// ErrClosed: a checkpoint ended this chain. Write on under a new id.
+	ErrClosed = errors.New("relay: chain is closed")
+	// ErrBehind: the newest checkpoint covers what this one does not. Take that one up, and extend it.
+	ErrBehind = errors.New("relay: checkpoint is behind the newest")
+	// ErrContradiction: the relay does not hold what the checkpoint claims to cover. Push and pull first; if it stays, its
+	// author followed another branch.
+	ErrContradiction = errors.New("relay: checkpoint contradicts a chain")
+	// ErrNotStable: a chain can be closed only when every replica has acked it. Try again later.
+	ErrNotStable = errors.New("relay: not stable yet")
 	// ErrCorrupt: the relay's own store holds what it should not. A person has to look; repeating does not help.
 	ErrCorrupt = errors.New("relay: store is damaged")
 )
@@ -91,12 +100,12 @@ func (e *BadOpError) Is(target error) bool { return target == ErrBadOp }
 
 // A SizeError says what was too large. It matches ErrSize.
 type SizeError struct {
-	What      string // "ops" or "bytes"
+	What      string // "ops", "bytes", or of a checkpoint "body bytes", "chains" or "closings"
 	Size, Max int
 }
 
 func (e *SizeError) Error() string {
-	return fmt.Sprintf("relay: %d %s in one push, at most %d are allowed", e.Size, e.What, e.Max)
+	return fmt.Sprintf("relay: %d %s in one call, at most %d are allowed", e.Size, e.What, e.Max)
 }
 func (e *SizeError) Is(target error) bool { return target == ErrSize }
 
@@ -120,3 +129,47 @@ func (e *FrontierTruncatedError) Error() string {
 	return fmt.Sprintf("relay: ops of %s up to seq %d were collected, and seq %d is wanted: start from a checkpoint", e.Device, e.Floor[e.Device].Seq, e.Held)
 }
 func (e *FrontierTruncatedError) Is(target error) bool { return target == ErrFrontierTruncated }
+
+// A ClosedError says with which op the chain ended. It matches ErrClosed.
+type ClosedError struct {
+	Device string
+	Last   oplog.Pos
+}
+
+func (e *ClosedError) Error() string {
+	return fmt.Sprintf("relay: chain of %s was closed at seq %d: write on under a new id", e.Device, e.Last.Seq)
+}
+func (e *ClosedError) Is(target error) bool { return target == ErrClosed }
+
+// A BehindError says which checkpoint is the newest. It matches ErrBehind.
+type BehindError struct{ Held, Offered string }
+
+func (e *BehindError) Error() string {
+	return fmt.Sprintf("relay: checkpoint %.12s does not cover what the newest, %.12s, does", e.Offered, e.Held)
+}
+func (e *BehindError) Is(target error) bool { return target == ErrBehind }
+
+// A ContradictionError says which entry of a checkpoint the relay's chain does not bear out. It matches ErrContradiction.
+type ContradictionError struct {
+	Device string
+	Got    oplog.Pos // in the checkpoint; zero if the device is absent there
+	Held   oplog.Pos // what the relay knows nearest to it; zero if nothing
+	Why    string
+}
+
+func (e *ContradictionError) Error() string {
+	return fmt.Sprintf("relay: checkpoint covers %s up to seq %d (%.15s), the relay knows seq %d (%.15s): %s",
+		e.Device, e.Got.Seq, e.Got.ID, e.Held.Seq, e.Held.ID, e.Why)
+}
+func (e *ContradictionError) Is(target error) bool { return target == ErrContradiction }
+
+// A NotStableError says which chain cannot be closed yet, and why. It matches ErrNotStable.
+type NotStableError struct {
+	Device string
+	Reason Reason
+}
+
+func (e *NotStableError) Error() string {
+	return fmt.Sprintf("relay: chain of %s cannot be closed yet: %s", e.Device, e.Reason)
+}
+func (e *NotStableError) Is(target error) bool { return target == ErrNotStable }

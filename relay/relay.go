@@ -22,7 +22,7 @@
 // again, which finds them there as duplicates. Other errors of this package are answers: [*GapError] push from
 // Expected on; [*ForkError] stop writing under this id; [*ForeignError], [*BadOpError] and [*SizeError] never
 // push this again; [ErrFull] wait for a collection or a higher limit; [*FrontierTruncatedError] start from a
-// checkpoint. [ErrInvalid]: the call can never be carried out.
+// checkpoint; [*ClosedError] write on under a new id. [ErrInvalid]: the call can never be carried out.
 //
 // # Concurrency
 //
@@ -58,7 +58,8 @@ type Relay interface {
 
 	// Push adds ops to the end of the device's own chain. Ops that are there already count as duplicates.
 	// On an error the ops before the one refused may have been added; the Pushed says how many are known
-	// to stand in the relay.
+	// to stand in the relay. Ops that were collected cannot be compared unless the push links them to the
+	// floor: they get a *FrontierTruncatedError.
 	Push(ctx context.Context, device string, ops []oplog.Op) (Pushed, error)
 
 	// Pull returns ops above want.Held, round robin over the devices so that a long chain does not starve
@@ -97,6 +98,8 @@ type Info struct {
 	Heads oplog.Frontier
 	// Floor says up to where each chain was collected; a pull from below fails. Without collection it is empty.
 	Floor oplog.Frontier
+	// Checkpoint is the hash of the newest checkpoint, empty if there is none.
+	Checkpoint string
 	// Role and Acked are the device's own row.
 	Role  Role
 	Acked oplog.Frontier
@@ -145,6 +148,15 @@ type Member struct {
 	Acked  oplog.Frontier
 	// Evicted means that the row does not count until its device is heard of again.
 	Evicted bool
+}
+
+// IsEvicted reports whether a replica that was last seen then has been silent for longer than after, where 0 means EvictAfter
+// and less than 0 never. Others are never evicted: they hold nothing back.
+func IsEvicted(role Role, seen, now time.Time, after time.Duration) bool {
+	if after == 0 {
+		after = EvictAfter
+	}
+	return role == Replica && after > 0 && now.Sub(seen) > after
 }
 
 // Stable is the frontier that every replica has folded: per chain the least ack. It is empty while one
