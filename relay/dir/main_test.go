@@ -3,6 +3,7 @@ package dir_test
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"strconv"
@@ -18,6 +19,21 @@ var relayWant = relay.Want{}
 
 func isFork(err error) bool      { return errors.Is(err, relay.ErrFork) }
 func isForkOrGap(err error) bool { return isFork(err) || errors.Is(err, relay.ErrGap) }
+
+// seeded gives random numbers from SYNCNODE_SEED, or from a seed that is told if the test fails.
+func seeded(t *testing.T) *rand.Rand {
+	t.Helper()
+	seed, err := strconv.ParseUint(os.Getenv("SYNCNODE_SEED"), 10, 64)
+	if err != nil {
+		seed = rand.Uint64()
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("again: SYNCNODE_SEED=%d go test ./relay/dir -run '^%s$'", seed, t.Name())
+		}
+	})
+	return rand.New(rand.NewPCG(seed, 0))
+}
 
 // TestPusherProcess is what the other tests run in processes of their own.
 func TestPusherProcess(t *testing.T) {
