@@ -22,6 +22,12 @@ var (
 	ErrBusy = errors.New("journal: locked by another process")
 	// ErrReadOnly: the journal was opened for reading.
 	ErrReadOnly = errors.New("journal: opened read-only")
+	// ErrAnchored: the beginning of the journal is only in a checkpoint. Load that one, and read on from it.
+	ErrAnchored = errors.New("journal: begins at a checkpoint")
+	// ErrBehind: the cut would go back, or to one side. Nothing happened.
+	ErrBehind = errors.New("journal: cut does not cover the one before")
+	// ErrRetired: the checkpoint has closed the own chain for ever. The device needs a new id.
+	ErrRetired = errors.New("journal: the own chain is closed")
 	// ErrClosed: the journal was closed. Nothing happened.
 	ErrClosed = errors.New("journal: closed")
 )
@@ -65,3 +71,15 @@ type PoisonError struct{ Err error }
 func (e *PoisonError) Error() string        { return fmt.Sprintf("%v: %v", ErrPoisoned, e.Err) }
 func (e *PoisonError) Unwrap() error        { return e.Err }
 func (e *PoisonError) Is(target error) bool { return target == ErrPoisoned }
+
+// An AnchorError names the checkpoint that the journal begins at, and the one that the caller had; empty if none. It
+// matches ErrAnchored.
+type AnchorError struct{ Checkpoint, Given string }
+
+func (e *AnchorError) Error() string {
+	if e.Given == "" {
+		return fmt.Sprintf("the journal begins at checkpoint %s, without which it must not be read", e.Checkpoint)
+	}
+	return fmt.Sprintf("the journal begins at checkpoint %s, not at %s", e.Checkpoint, e.Given)
+}
+func (e *AnchorError) Is(target error) bool { return target == ErrAnchored }

@@ -13,6 +13,11 @@
 // before that is never repaired and never skipped: it is refused where it is read. Recovery writes nothing on a
 // clean journal, and repeating it changes nothing.
 //
+// A checkpoint may stand for the beginning of a journal: first it is made durable, then the cut that names it ([Tx.Cut]),
+// and only then are segments dropped that lie entirely below ([Journal.Compact]). From the cut on, nobody reads the
+// journal from its beginning without naming that checkpoint. Writing on, the end of the chain and a look-up of a kept op
+// need no checkpoint and cost the same as before.
+//
 // Not promised: that a journal whose end was cut off exactly between two groups is noticed (the index notices
 // if it had seen more; so does the ledger, by the witness), and that the two series change together: when a change
 // writes both and fails, the peers' part may stand. A group torn by a crash keeps its good records.
@@ -21,7 +26,7 @@
 //
 // [ErrNotWritten], [ErrBusy] and [ErrClosed]: nothing happened. [ErrPoisoned]: a sync failed; this object does nothing more,
 // and the next Open copies what was not synced into a new segment before it goes on. [ErrCorrupt], [ErrLost],
-// [ErrVersion], [ErrDevice]: nothing was touched; a person decides.
+// [ErrVersion], [ErrDevice]: nothing was touched; a person decides. [ErrAnchored]: read with the checkpoint named.
 //
 // # Concurrency
 //
@@ -123,6 +128,9 @@ func Open(ctx context.Context, cfg Config) (*Journal, error) {
 	}
 	defer unlock()
 	if err := j.refresh(); err != nil {
+		return nil, fmt.Errorf("open journal: %w", err)
+	}
+	if err := j.observeCut(); err != nil {
 		return nil, fmt.Errorf("open journal: %w", err)
 	}
 	return j, nil

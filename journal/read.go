@@ -26,8 +26,8 @@ type Entry struct {
 }
 
 // Own yields the ops of the own chain from that seq on, to the end as it was when the loop began. Each is verified
-// against the one before. The last thing it yields is its error, if there is one: [ErrCorrupt], [ErrLost] or an
-// I/O error. The first op is found in logarithmic time.
+// against the one before. The last thing it yields is its error, if there is one: [ErrCorrupt], [ErrLost], an I/O
+// error, or [ErrAnchored] if ops from that seq on were dropped. The first op is found in logarithmic time.
 func (j *Journal) Own(from uint64) iter.Seq2[oplog.Op, error] {
 	return func(yield func(oplog.Op, error) bool) {
 		at, err := j.seek(from)
@@ -35,7 +35,7 @@ func (j *Journal) Own(from uint64) iter.Seq2[oplog.Op, error] {
 			yield(oplog.Op{}, err)
 			return
 		}
-		for e, err := range j.Read(Own, at) {
+		for e, err := range j.read(Own, at) {
 			if err == nil && e.Op.Seq < from {
 				continue
 			}
@@ -49,8 +49,8 @@ func (j *Journal) Own(from uint64) iter.Seq2[oplog.Op, error] {
 // Peers yields the ops of other devices from the cursor on, in the order in which they were appended.
 func (j *Journal) Peers(from Cursor) iter.Seq2[Entry, error] { return j.Read(Peers, from) }
 
-// OpAt is the op of the own chain at seq, and false if the chain does not reach so far. It costs the logarithm of a
-// segment.
+// OpAt is the op of the own chain at seq, and false if the chain does not reach so far. ErrAnchored if it was dropped. It
+// costs the logarithm of a segment.
 func (j *Journal) OpAt(seq uint64) (oplog.Op, bool, error) {
 	if head, ok := j.Head(); !ok || seq > head.Seq {
 		return oplog.Op{}, false, nil
@@ -80,8 +80,53 @@ func (j *Journal) tailOf(s Series) tail {
 }
 
 // Read yields the entries of a series from the cursor on, to the end as it was when the loop began. The last thing it
-// yields is its error. A cursor that lies beyond the end is ErrLost.
+// yields is its error. A cursor that lies beyond the end is ErrLost, and one that lies before what is kept ErrAnchored; so
+// is the zero Cursor as soon as there is a cut, since nothing may be concluded from what is kept alone.
 func (j *Journal) Read(s Series, from Cursor) iter.Seq2[Entry, error] {
+	if from == (Cursor{}) {
+		return j.Kept("", s)
+	}
+	return j.read(s, from)
+}
+
+// Kept yields the entries of a series that are kept, from the first. The caller has to hold the checkpoint that the
+// journal begins at, and names it; "" if there is none. Otherwise it yields an [*AnchorError] and nothing else. What the
+// checkpoint covers may be among the entries.
+func (j *Journal) Kept(checkpoint string, s Series) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		first, err := j.firstKept(checkpoint, s)
+		if err != nil {
+			yield(Entry{}, err)
+			return
+		}
+		for e, err := range j.read(s, first) {
+			if !yield(e, err) {
+				return
+			}
+		}
+	}
+}
+
+// firstKept is the beginning of what is kept of a series.
+func (j *Journal) firstKept(checkpoint string, s Series) (Cursor, error) {
+	cut, _, err := j.readCut()
+	if err != nil {
+		return Cursor{}, err
+	}
+	if cut.Checkpoint != checkpoint {
+		return Cursor{}, &AnchorError{Checkpoint: cut.Checkpoint, Given: checkpoint}
+	}
+	if !j.tailOf(s).exists {
+		return Cursor{}, nil
+	}
+	numbers, err := segments(j.cfg.FS, j.cfg.Dir, s)
+	if err != nil || len(numbers) == 0 || cut.Checkpoint == "" {
+		return Cursor{}, err // without a cut the series begins at 0, or was damaged
+	}
+	return Cursor{Segment: numbers[0]}, nil
+}
+
+func (j *Journal) read(s Series, from Cursor) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		t := j.tailOf(s)
 		if from.Segment > t.seg || from.Segment == t.seg && from.Offset > t.end {
@@ -115,7 +160,7 @@ func (r *reader) run(from Cursor, yield func(Entry, error) bool) error {
 	}
 	first := slices.IndexFunc(numbers, func(n uint64) bool { return n >= from.Segment })
 	if first < 0 || numbers[first] != from.Segment {
-		return fmt.Errorf("%w: segment %s", ErrLost, segmentName(r.t.at.series, from.Segment))
+		return r.j.below("", "segment "+segmentName(r.t.at.series, from.Segment))
 	}
 	for _, n := range numbers[first:] {
 		if n > r.t.seg {
@@ -143,6 +188,9 @@ func (r *reader) segment(number uint64, offset int64, yield func(Entry, error) b
 	s := r.t.at.series
 	name := segmentName(s, number)
 	f, err := r.j.cfg.FS.OpenFile(r.j.path(s, number), 0, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return r.j.below("", "segment "+name) // dropped while this was reading
+	}
 	if err != nil {
 		return fmt.Errorf("open segment: %w", err)
 	}
@@ -288,7 +336,7 @@ func opBefore(f File, p position, low, offset int64) (oplog.OpID, bool, error) {
 // seek finds a place in the own chain at or shortly before the op with that seq.
 func (j *Journal) seek(seq uint64) (Cursor, error) {
 	t := j.tailOf(Own)
-	if seq == 0 || !t.exists {
+	if !t.exists {
 		return Cursor{}, nil
 	}
 	numbers, err := segments(j.cfg.FS, j.cfg.Dir, Own)
@@ -300,7 +348,7 @@ func (j *Journal) seek(seq uint64) (Cursor, error) {
 		i--
 	}
 	if i < 0 {
-		return Cursor{}, fmt.Errorf("%w: op %d is before the first segment", ErrLost, seq)
+		return Cursor{}, j.below("", fmt.Sprintf("op %d is before the first segment", seq))
 	}
 	for i > 0 && numbers[i] > t.seg {
 		i--

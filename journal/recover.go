@@ -17,6 +17,11 @@ import (
 func (j *Journal) follow(t tail) (tail, error) {
 	s := t.at.series
 	fresh := false
+	if dropped, err := j.dropped(t); err != nil {
+		return t, err
+	} else if dropped {
+		t = tail{at: position{series: s, device: j.cfg.Device}}
+	}
 	if !t.exists {
 		numbers, err := segments(j.cfg.FS, j.cfg.Dir, s)
 		if err != nil || len(numbers) == 0 {
@@ -44,6 +49,22 @@ func (j *Journal) follow(t tail) (tail, error) {
 		}
 		fresh = true
 	}
+}
+
+// dropped reports whether another process has gone on to a later segment than t's and compacted t's away.
+func (j *Journal) dropped(t tail) (bool, error) {
+	if !t.exists {
+		return false, nil
+	}
+	if there, err := j.cfg.FS.Exists(j.path(t.at.series, t.seg)); err != nil || there {
+		return false, err
+	}
+	r, ok, err := j.readCut()
+	last := r.Peers
+	if t.at.series == Own {
+		last = r.Own
+	}
+	return ok && t.seg < last, err
 }
 
 // nextSegment is the number of the segment that follows the end of t.

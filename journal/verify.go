@@ -1,7 +1,9 @@
 package journal
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 
 	"github.com/syncnode/syncnode/oplog"
@@ -21,18 +23,28 @@ type Report struct {
 
 // Verify reads the whole journal in a directory and checks every byte: ids, links, stamps, segment borders, and the
 // chain of every peer. It changes nothing and takes no lock. It fails with ErrCorrupt and the place, ErrVersion,
-// ErrLost or an I/O error. fsys nil is OS.
-func Verify(dir string, fsys FS) (Report, error) {
+// ErrLost or an I/O error, and with ErrAnchored if the journal begins at a checkpoint. fsys nil is OS.
+func Verify(dir string, fsys FS) (Report, error) { return VerifyFrom(dir, fsys, Cut{}) }
+
+// VerifyFrom is Verify for a journal that begins at a checkpoint: the cut has to say what that checkpoint says of itself. Every
+// chain has to continue it.
+func VerifyFrom(dir string, fsys FS, cut Cut) (Report, error) {
 	if fsys == nil {
 		fsys = OS{}
 	}
-	v := verifier{report: Report{Frontier: oplog.Frontier{}}}
+	v := verifier{report: Report{Frontier: oplog.Frontier{}}, cut: cut}
+	if err := v.anchor(dir, fsys); err != nil {
+		return Report{}, err
+	}
 	for _, s := range []Series{Own, Peers} {
 		numbers, err := segments(fsys, dir, s)
 		if err != nil {
 			return Report{}, err
 		}
 		if len(numbers) == 0 {
+			if h, ok := cut.head(v.report.Device); ok && s == Own {
+				return v.report, fmt.Errorf("%w: checkpoint %s covers own op %d and the journal has none", ErrLost, cut.Checkpoint, h.Seq)
+			}
 			continue
 		}
 		v.report.Segments += len(numbers)
@@ -45,7 +57,31 @@ func Verify(dir string, fsys FS) (Report, error) {
 
 type verifier struct {
 	report Report
+	cut    Cut
 	chains map[string]*oplog.Chain
+}
+
+// anchor compares the cut on the disk with the one given.
+func (v *verifier) anchor(dir string, fsys FS) error {
+	j := &Journal{cfg: Config{Dir: dir, ReadOnly: true, FS: fsys}}
+	r, _, err := j.readCut()
+	if err != nil {
+		return err
+	}
+	if r.Checkpoint != v.cut.Checkpoint {
+		return &AnchorError{Checkpoint: r.Checkpoint, Given: v.cut.Checkpoint}
+	}
+	v.report.Device = r.Device
+	c := r.cut()
+	if !maps.Equal(c.Heads, v.cut.Heads) || !maps.Equal(c.Closed, v.cut.Closed) {
+		return &CorruptError{File: cutName, Err: errors.New("heads are not those of the checkpoint")}
+	}
+	for _, heads := range []oplog.Heads{v.cut.Heads, v.cut.Closed} {
+		for device, h := range heads {
+			v.report.Frontier[device] = h.Pos()
+		}
+	}
+	return nil
 }
 
 func (v *verifier) series(fsys FS, dir string, s Series, numbers []uint64) error {
@@ -67,8 +103,13 @@ func (v *verifier) series(fsys FS, dir string, s Series, numbers []uint64) error
 		return err
 	}
 	j.own, j.peers = t, t
+	if s == Own {
+		if err := j.holdsOwn(&v.cut); err != nil {
+			return err
+		}
+	}
 	v.chains = map[string]*oplog.Chain{}
-	for e, err := range j.Read(s, Cursor{}) {
+	for e, err := range j.Kept(v.cut.Checkpoint, s) {
 		if err != nil {
 			return err
 		}
@@ -106,21 +147,40 @@ func (v *verifier) ending(j *Journal, t *tail) error {
 
 func (v *verifier) admit(s Series, e Entry) error {
 	op := e.Op
+	corrupt := func(err error) error {
+		return &CorruptError{File: segmentName(s, e.Next.Segment), Offset: e.Next.Offset, Err: err}
+	}
 	if s == Own {
 		v.report.Ops++
 	} else {
 		v.report.PeerOps++
-		c := v.chains[op.Device]
-		if c == nil {
-			c = oplog.NewChain(op.Device)
-			v.chains[op.Device] = c
+	}
+	if v.cut.covers(op) {
+		if h, _ := v.cut.head(op.Device); h.Seq == op.Seq && h.ID != op.ID {
+			return corrupt(&oplog.ForkError{Device: op.Device, Seq: op.Seq, Have: h.ID, Got: op.ID})
 		}
-		if _, err := c.Admit(op, op.HLC.WallMS); err != nil {
-			return &CorruptError{File: segmentName(s, e.Next.Segment), Offset: e.Next.Offset, Err: err}
+		return nil
+	}
+	if s == Peers {
+		if _, err := v.chain(op.Device).Admit(op, op.HLC.WallMS); err != nil {
+			return corrupt(err)
 		}
 	}
 	v.report.Frontier[op.Device] = oplog.Pos{Seq: op.Seq, ID: op.ID}
 	return nil
+}
+
+// chain is the verified chain of a peer, from the cut on.
+func (v *verifier) chain(device string) *oplog.Chain {
+	c := v.chains[device]
+	if c == nil {
+		c = oplog.NewChain(device)
+		if h, ok := v.cut.head(device); ok {
+			c = oplog.ResumeChain(device, h)
+		}
+		v.chains[device] = c
+	}
+	return c
 }
 
 func deviceOf(fsys FS, dir string, s Series, number uint64) (string, error) {
