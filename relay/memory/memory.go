@@ -3,8 +3,8 @@
 //
 // # Guarantees
 //
-// Those of package relay, as long as the process lives. Nothing is kept on a disk. Space is bounded by
-// Config.MaxBytes of op lines.
+// Those of package relay, as long as the process lives. Nothing is kept on a disk. Pushes are refused
+// when op lines and the checkpoint take Config.MaxBytes; a checkpoint, which makes room, may pass that by its own size.
 //
 // # Failure
 //
@@ -31,14 +31,19 @@ import (
 
 // A Config describes a relay. Zero fields take their defaults.
 type Config struct {
-	MaxBytes int64            // bytes of op lines over all chains; 64 MiB
-	Now      func() time.Time // time.Now; only for the times in the roster
+	MaxBytes int64            // bytes of op lines and the checkpoint; 64 MiB
+	Now      func() time.Time // time.Now; for the times in the roster, eviction and grace
+
+	EvictAfter time.Duration // relay.EvictAfter; less than 0: never
+	Grace      time.Duration // relay.Grace; less than 0: none
 }
 
 // A Relay holds chains in memory. Make it with New.
 type Relay struct {
 	maxBytes int64
 	now      func() time.Time
+	evict    time.Duration
+	grace    time.Duration
 
 	mu         sync.Mutex
 	instance   string
@@ -48,16 +53,25 @@ type Relay struct {
 	heads      oplog.Frontier
 	members    map[string]*relay.Member
 	moved      chan struct{} // closed and replaced when a head moves
+
+	newest   *relay.Checkpoint
+	closed   oplog.Frontier // all that were ever closed
+	gate     oplog.Frontier // nil until rows of a closed chain were removed
+	marked   bool           // ops are marked and not deleted yet
+	markedAt time.Time
 }
 
 type chain struct {
-	ops  []oplog.Op // from seq 0
-	head oplog.Head
+	ops   []oplog.Op // from seq first
+	first uint64
+	head  oplog.Head
+	floor *oplog.Head // nil if nothing was collected
 }
 
 var (
-	_ relay.Relay  = (*Relay)(nil)
-	_ relay.Hinter = (*Relay)(nil)
+	_ relay.Relay     = (*Relay)(nil)
+	_ relay.Hinter    = (*Relay)(nil)
+	_ relay.Collector = (*Relay)(nil)
 )
 
 // New returns an empty relay with an instance of its own.
@@ -68,9 +82,15 @@ func New(cfg Config) *Relay {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
+	if cfg.Grace == 0 {
+		cfg.Grace = relay.Grace
+	}
 	return &Relay{
 		maxBytes: cfg.MaxBytes,
 		now:      cfg.Now,
+		evict:    cfg.EvictAfter,
+		grace:    cfg.Grace,
+		closed:   oplog.Frontier{},
 		instance: nonce(),
 		chains:   map[string]*chain{},
 		heads:    oplog.Frontier{},
@@ -104,9 +124,12 @@ func (r *Relay) Hello(ctx context.Context, device string) (relay.Info, error) {
 		Instance:   r.instance,
 		Generation: r.generation,
 		Heads:      r.heads.Clone(),
-		Floor:      oplog.Frontier{},
+		Floor:      r.floorLocked(),
 		Role:       m.Role,
 		Acked:      m.Acked.Clone(),
+	}
+	if r.newest != nil {
+		info.Checkpoint = r.newest.Hash
 	}
 	if c := r.chains[device]; c != nil {
 		info.Head, info.Known = c.head, true
@@ -125,14 +148,26 @@ func (r *Relay) Push(ctx context.Context, device string, ops []oplog.Op) (relay.
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.contactLocked(device)
+	if last, ended := r.closed[device]; ended {
+		return relay.Pushed{}, &relay.ClosedError{Device: device, Last: last}
+	}
 	c := r.chains[device]
-	if c == nil {
+	known := c != nil
+	if !known {
 		c = &chain{}
 	}
-	b := relay.Verify(device, c.head, len(c.ops) > 0, ops)
+	b := relay.Verify(device, c.head, known, ops)
 	done := relay.Pushed{Duplicate: b.Repeated}
+	if c.floor != nil {
+		same, above, err := relay.MatchCollected(device, b.Below, c.floor.Pos())
+		done.Duplicate += same
+		if err != nil {
+			return done, err
+		}
+		b.Below = above
+	}
 	for _, op := range b.Below {
-		if err := relay.Match(op, c.ops[op.Seq].ID); err != nil {
+		if err := relay.Match(op, c.ops[op.Seq-c.first].ID); err != nil {
 			return done, err
 		}
 		done.Duplicate++
@@ -177,12 +212,17 @@ func (r *Relay) Pull(ctx context.Context, device string, want relay.Want) (relay
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	wanted, err := relay.Needs(device, want, r.heads, nil)
+	closed := func() (oplog.Frontier, error) { return r.closed, nil }
+	if err := relay.CheckClosed(want, r.heads, r.gate, closed); err != nil {
+		return relay.Page{}, err
+	}
+	wanted, err := relay.Needs(device, want, r.heads, r.floorLocked())
 	if err != nil {
 		return relay.Page{}, err
 	}
 	return relay.Fill(wanted, want.MaxBytes, func(d string, from uint64, _ int) ([]oplog.Op, error) {
-		return r.chains[d].ops[from:], nil
+		c := r.chains[d]
+		return c.ops[from-c.first:], nil
 	})
 }
 
@@ -221,14 +261,20 @@ func (r *Relay) Roster(ctx context.Context) ([]relay.Member, error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return r.rosterLocked(), nil
+}
+
+func (r *Relay) rosterLocked() []relay.Member {
+	now := r.now()
 	roster := make([]relay.Member, 0, len(r.members))
 	for _, m := range r.members {
 		row := *m
 		row.Acked = m.Acked.Clone()
+		row.Evicted = relay.IsEvicted(m.Role, m.Seen, now, r.evict)
 		roster = append(roster, row)
 	}
 	slices.SortFunc(roster, func(a, b relay.Member) int { return strings.Compare(a.Device, b.Device) })
-	return roster, nil
+	return roster
 }
 
 // Hint implements relay.Hinter.
@@ -249,25 +295,36 @@ func (r *Relay) Hint(ctx context.Context, known oplog.Frontier) error {
 }
 
 // Forget drops the ops of device from seq on, as a relay does that was put back from an older copy without
-// saying so.
+// saying so. What was collected stays collected.
 func (r *Relay) Forget(device string, seq uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c := r.chains[device]
-	if c == nil || seq >= uint64(len(c.ops)) {
+	if c == nil {
 		return
 	}
-	for _, op := range c.ops[seq:] {
+	if c.floor != nil {
+		seq = max(seq, c.floor.Seq+1)
+	}
+	if seq > c.head.Seq {
+		return
+	}
+	keep := seq - c.first
+	for _, op := range c.ops[keep:] {
 		r.used -= int64(relay.LineLen(op))
 	}
-	c.ops = slices.Clone(c.ops[:seq])
-	delete(r.heads, device)
-	if seq == 0 {
-		delete(r.chains, device)
-	} else {
-		last := c.ops[seq-1]
+	c.ops = slices.Clone(c.ops[:keep])
+	switch {
+	case keep > 0:
+		last := c.ops[keep-1]
 		c.head = oplog.Head{Seq: last.Seq, ID: last.ID, HLC: last.HLC}
 		r.heads[device] = c.head.Pos()
+	case c.floor != nil:
+		c.head = *c.floor
+		r.heads[device] = c.head.Pos()
+	default:
+		delete(r.chains, device)
+		delete(r.heads, device)
 	}
 	r.wakeLocked()
 }
