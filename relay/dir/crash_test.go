@@ -22,7 +22,7 @@ type life struct {
 	role     bool
 }
 
-const pushes = 5
+const pushes = 3
 
 func newLife(t *testing.T) *life {
 	l := &life{a: relaytest.NewAuthor("a")}
@@ -87,7 +87,7 @@ func TestACrashAtAnyCallLosesNothingThatWasAnsweredFor(t *testing.T) {
 			t.Run(fmt.Sprintf("torn %v, unsynced lost %v", torn, lose), func(t *testing.T) {
 				for at := 1; ; at++ {
 					if done := crashAt(t, at, torn, lose); done {
-						if at < 40 {
+						if at < 30 {
 							t.Errorf("only %d calls change something: the list was lost", at)
 						}
 						return

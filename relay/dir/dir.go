@@ -5,18 +5,18 @@
 // Those of package relay, as far as a folder can give them. There is no lock and no file that two devices write: each
 // device appends to its own segments and replaces its own small files, so no synchroniser ever has two versions of a
 // file to choose from. What Push accepted is on stable storage of this machine before it answers, read back and
-// verified. A push writes the bytes of its ops and at most two short lines. Nothing is ever cut off, and no file
-// but the device's own small ones is replaced or removed.
+// verified. A push writes the bytes of its ops and at most a few short lines. Nothing is ever cut off; what is replaced
+// is the device's own small files, and an own segment after a sync that failed.
 //
 // Files may arrive late, in any order, in pieces and more than once: an op counts once it and all before it are
 // there, and until then the chain ends before it. Whatever is no file of ours, or is damaged, stops nothing but the
 // chain it belongs to; Report shows it. The folder always opens. Symbolic links are never followed, and nothing
 // outside of the folder is touched.
 //
-// On one machine a push is a compare-and-set as package relay says, because appends to a file have an order. Not promised, because
-// no folder can: that two machines which use one device id at the same time are told at once. The one that finds the
-// other's ops in the folder gets a fork, and every reader that sees both branches shows it in Report. Nor that an ack,
-// a role or a device is seen by others before its files arrived.
+// On one machine a push is a compare-and-set as package relay says, because appends to a file have an order. Not
+// promised, because no folder can: that two machines which use one device id at the same time are told at once. The one
+// that finds the other's ops in the folder gets a fork, and a handle that sees both branches shows it in Report. Nor
+// that an ack, a role or a device is seen by others before its files arrived.
 //
 // # Failure
 //
@@ -57,7 +57,7 @@ const (
 // A Config describes a relay in a folder. Zero fields take their defaults.
 type Config struct {
 	Path         string           // of the folder; its parent has to be there
-	FS           FS               // in place of Path; New does not close it
+	FS           FS               // in place of Path; stays the caller's
 	MaxBytes     int64            // of all segments of all devices; 0: as much as the disk takes
 	SegmentBytes int64            // size from which on a segment is followed by a new one; DefaultSegmentBytes
 	Poll         time.Duration    // between two looks of Hint; DefaultPoll
