@@ -88,9 +88,7 @@ func (r Reason) String() string {
 // *FrontierTruncatedError. The second, in a later call and after Grace, deletes what was marked. So no pull meets a hole.
 //
 // A chain that a checkpoint closes has ended: every push of its device fails with a *ClosedError. Once all its ops are dropped its
-// rows go as well, and the checkpoint alone knows of it. A pull that held nothing of such a chain is refused as long as its caller
-// has not reached the frontier of the checkpoint that closed it. Not promised: that a device is told of a closed chain that it set
-// aside from its first op on while it took everything else and did not count.
+// rows go as well, and only that it is closed stays known. A pull that does not hold it to its end is told to start from the checkpoint.
 //
 // # Failure
 //

@@ -279,35 +279,14 @@ func MatchCollected(device string, below []oplog.Op, floor oplog.Pos) (same int,
 	return same, above, nil
 }
 
-// CheckClosed refuses a pull whose caller lacks ops of a closed chain that left no rows, with a *FrontierTruncatedError. gate is the
-// frontier of the checkpoint after whose closings rows were removed last, nil if none were; closed gives all closed chains, and is
-// asked only if it is needed.
-func CheckClosed(want Want, heads, gate oplog.Frontier, closed func() (oplog.Frontier, error)) error {
-	if gate == nil {
-		return nil
-	}
-	behind, unknown := false, false
-	for d, p := range gate {
-		behind = behind || !want.Held.Covers(d, p.Seq)
-	}
-	for d := range want.Held {
-		_, ok := heads[d]
-		unknown = unknown || !ok
-	}
-	if !behind && !unknown {
-		return nil
-	}
-	ended, err := closed()
-	if err != nil {
-		return err
-	}
-	for _, d := range ended.Devices() {
-		_, rows := heads[d]
-		_, mentioned := want.Held[d]
-		if rows || want.Held.Covers(d, ended[d].Seq) || !mentioned && !behind || slices.Contains(want.Skip, d) {
+// CheckClosed refuses a pull whose caller lacks ops of a closed chain that left no rows, with a *FrontierTruncatedError. closed holds
+// all closed chains.
+func CheckClosed(want Want, heads, closed oplog.Frontier) error {
+	for d, last := range closed {
+		if _, rows := heads[d]; rows || want.Held.Covers(d, last.Seq) || slices.Contains(want.Skip, d) {
 			continue
 		}
-		return &FrontierTruncatedError{Device: d, Held: want.Held.Next(d), Floor: oplog.Frontier{d: ended[d]}}
+		return &FrontierTruncatedError{Device: d, Held: want.Held.Next(d), Floor: oplog.Frontier{d: last}}
 	}
 	return nil
 }

@@ -113,7 +113,7 @@ type Pushed struct {
 
 // A Want says what a pull is to bring.
 type Want struct {
-	Held     oplog.Frontier // what the caller holds, in its journal
+	Held     oplog.Frontier // what the caller holds, in its journal or its checkpoint, closed chains included
 	Skip     []string       // devices whose chains are not wanted now
 	MaxBytes int            // at most this many bytes of lines; 0 or more than the limit means MaxBytes. One op always fits.
 }

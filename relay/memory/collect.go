@@ -151,7 +151,6 @@ func (r *Relay) sweepLocked(dropped map[string]int) {
 		if _, closed := r.closed[d]; closed && len(c.ops) == 0 {
 			delete(r.chains, d)
 			delete(r.heads, d)
-			r.gate = r.newest.Frontier.Clone()
 			r.wakeLocked()
 		}
 	}

@@ -56,7 +56,6 @@ type Relay struct {
 
 	newest   *relay.Checkpoint
 	closed   oplog.Frontier // all that were ever closed
-	gate     oplog.Frontier // nil until rows of a closed chain were removed
 	marked   bool           // ops are marked and not deleted yet
 	markedAt time.Time
 }
@@ -212,8 +211,7 @@ func (r *Relay) Pull(ctx context.Context, device string, want relay.Want) (relay
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	closed := func() (oplog.Frontier, error) { return r.closed, nil }
-	if err := relay.CheckClosed(want, r.heads, r.gate, closed); err != nil {
+	if err := relay.CheckClosed(want, r.heads, r.closed); err != nil {
 		return relay.Page{}, err
 	}
 	wanted, err := relay.Needs(device, want, r.heads, r.floorLocked())

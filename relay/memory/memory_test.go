@@ -10,10 +10,15 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	relaytest.Run(t, relaytest.Options{New: func(_ *testing.T, maxBytes int64) func() relay.Relay {
-		r := memory.New(memory.Config{MaxBytes: maxBytes})
+	newAt := func(_ *testing.T, maxBytes int64, now func() time.Time) func() relay.Relay {
+		r := memory.New(memory.Config{MaxBytes: maxBytes, Now: now})
 		return func() relay.Relay { return r }
-	}})
+	}
+	relaytest.Run(t, relaytest.Options{
+		New:    func(t *testing.T, maxBytes int64) func() relay.Relay { return newAt(t, maxBytes, time.Now) },
+		NewAt:  newAt,
+		Damage: func(_ *testing.T, r relay.Relay) { r.(*memory.Relay).DamageCheckpoint() },
+	})
 }
 
 func TestRosterTimesComeFromTheGivenClock(t *testing.T) {

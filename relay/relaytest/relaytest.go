@@ -33,16 +33,23 @@ type Options struct {
 	Slack int64
 	// NoHint: the relay is no relay.Hinter.
 	NoHint bool
+	// NewAt is New for a relay that is a relay.Collector: its clock is now, and it evicts and waits as by default. Without it
+	// the relay must not be one.
+	NewAt func(t *testing.T, maxBytes int64, now func() time.Time) (open func() relay.Relay)
+	// Damage changes the body of the newest checkpoint in the store of r; nil if a test cannot.
+	Damage func(t *testing.T, r relay.Relay)
+}
+
+type sentence = struct {
+	name string
+	test func(*testing.T)
 }
 
 // Run checks every sentence of the contract.
 func Run(t *testing.T, o Options) {
 	t.Helper()
 	s := suite{o}
-	for _, c := range []struct {
-		name string
-		test func(*testing.T)
-	}{
+	sentences := []sentence{
 		{"hello says what the relay is and holds", s.hello},
 		{"push adds what continues the chain and finds duplicates", s.push},
 		{"push refuses every bad op by its type and adds nothing of it", s.refusals},
@@ -64,7 +71,13 @@ func Run(t *testing.T, o Options) {
 		{"a second handle sees the same store", s.handles},
 		{"hint returns when a head may have moved", s.hint},
 		{"every call may be repeated after any failure", s.faults},
-	} {
+	}
+	if s.NewAt != nil {
+		sentences = append(sentences, s.collectors()...)
+	} else if r, ok := s.open(t).(relay.Collector); ok {
+		t.Errorf("%T is a relay.Collector, and nothing here tests that", r)
+	}
+	for _, c := range sentences {
 		t.Run(c.name, c.test)
 	}
 }
