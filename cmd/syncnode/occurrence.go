@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,11 +15,13 @@ import (
 type occurrenceFlags struct {
 	key   string
 	every time.Duration
+	at    string
 }
 
 func (o *occurrenceFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&o.key, "occurrence", "", "the `TEXT` that names this occurrence: 1 to 255 bytes without control characters")
 	flags.DurationVar(&o.every, "every", 0, "name the multiple of `D` since 1970 that is nearest to now; the trigger should fire every D")
+	flags.StringVar(&o.at, "at", "", "with --every: take this `INSTANT` as now, to name a run that was due earlier")
 }
 
 // choices is what exec says when it is not told which occurrence it is about.
@@ -33,6 +36,8 @@ func (o *occurrenceFlags) resolve(flags *pflag.FlagSet, now time.Time) (string, 
 	switch {
 	case byKey && byEvery:
 		return "", usagef("--occurrence and --every are two names for one thing: give one of them")
+	case o.at != "" && !byEvery:
+		return "", usagef("--at belongs to --every, whose multiples it chooses from")
 	case byKey:
 		occurrence, err := ident.KeyOccurrence(o.key)
 		if err != nil {
@@ -42,6 +47,13 @@ func (o *occurrenceFlags) resolve(flags *pflag.FlagSet, now time.Time) (string, 
 	case byEvery:
 		if o.every < time.Second || o.every%time.Second != 0 {
 			return "", usagef("--every %s: must be whole seconds, at least 1s", o.every)
+		}
+		if o.at != "" {
+			var err error
+			// Lists show an instant as at:INSTANT.
+			if now, err = time.Parse(time.RFC3339, strings.TrimPrefix(o.at, "at:")); err != nil {
+				return "", usagef("--at %q: want an RFC 3339 instant such as 2026-03-01T02:30:00Z", o.at)
+			}
 		}
 		return ident.AtOccurrence(nearest(now, o.every)), nil
 	default:
@@ -63,7 +75,7 @@ func nearest(t time.Time, d time.Duration) time.Time {
 
 func newID() *cobra.Command {
 	var o occurrenceFlags
-	var agent, namespace, at string
+	var agent, namespace string
 	var explain bool
 	cmd := &cobra.Command{
 		Use:   "id --agent A (--occurrence K | --every D)",
@@ -73,14 +85,7 @@ func newID() *cobra.Command {
 			if err := checkNames(agent, namespace); err != nil {
 				return err
 			}
-			now := time.Now()
-			if at != "" {
-				var err error
-				if now, err = time.Parse(time.RFC3339, at); err != nil {
-					return usagef("--at %q: want an RFC 3339 instant such as 2026-03-01T02:30:00Z", at)
-				}
-			}
-			occurrence, err := o.resolve(cmd.Flags(), now)
+			occurrence, err := o.resolve(cmd.Flags(), time.Now())
 			if err != nil {
 				return err
 			}
@@ -95,7 +100,6 @@ func newID() *cobra.Command {
 	o.register(cmd.Flags())
 	registerAgent(cmd.Flags(), &agent)
 	registerNamespace(cmd.Flags(), &namespace)
-	cmd.Flags().StringVar(&at, "at", "", "take this `INSTANT` as now")
 	cmd.Flags().BoolVar(&explain, "explain", false, "also print what the id is made of")
 	return cmd
 }
