@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -89,6 +90,14 @@ func nextForRun(v coord.View) string {
 		return "it is running: wait for it"
 	case coord.RunCommitted:
 		return "it is done and will not be run again"
+	}
+	switch {
+	case v.Recovery != nil:
+		return "nothing begins before the recovery gate is lifted: see `syncnode recover status`"
+	case v.Paused != nil:
+		return fmt.Sprintf("it does not begin while its agent is paused (by %s: %s): `syncnode agent resume %s`", v.Paused.By, v.Paused.Reason, v.Entry.Agent)
+	case len(v.Entry.Attempts) == 0:
+		return "the ledger has nothing of it: it was never begun under this name; it may be run"
 	default:
 		return "it may be run"
 	}
@@ -121,9 +130,12 @@ func newRunList() *cobra.Command {
 				filter.States = append(filter.States, state)
 			}
 			return b.read(cmd, &out, func(ctx context.Context, c coord.Coordinator) error {
-				views, err := listRuns(ctx, c, filter, limit)
+				views, more, err := listRuns(ctx, c, filter, limit)
 				if err != nil {
 					return err
+				}
+				if more {
+					fmt.Fprintf(cmd.ErrOrStderr(), "syncnode: these are the first %d by agent and id, there are more: --limit N, --agent A or --state S\n", len(views))
 				}
 				rows := make([]runRow, len(views))
 				for i, v := range views {
@@ -152,17 +164,17 @@ func parseRunState(s string) (coord.RunState, error) {
 	return "", usagef("--state %q: want running, in-doubt, failed, committed or free", s)
 }
 
-func listRuns(ctx context.Context, c coord.Ledger, f coord.Filter, limit int) ([]coord.View, error) {
-	var views []coord.View
+// listRuns gives the first runs up to limit, and whether there are more.
+func listRuns(ctx context.Context, c coord.Ledger, f coord.Filter, limit int) (views []coord.View, more bool, err error) {
 	for {
 		f.Limit = min(1000, max(1, limit-len(views)))
 		page, err := c.List(ctx, f)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		views = append(views, page.Views...)
 		if page.Next == "" || len(views) >= limit {
-			return views, nil
+			return views, page.Next != "", nil
 		}
 		f.After = page.Next
 	}
@@ -347,7 +359,11 @@ happen overrides the latter.`,
 					return err
 				}
 				r.As = state
-				if v, err = be.coordinator.Resolve(ctx, r); err != nil {
+				v, err = be.coordinator.Resolve(ctx, r)
+				if errors.Is(err, coord.ErrInProgress) {
+					return fmt.Errorf("%w; its process is alive, nothing was changed: wait for its end, or say --force", err)
+				}
+				if err != nil {
 					return err
 				}
 				return printRun(cmd, out, runRowOf(v))
@@ -357,7 +373,7 @@ happen overrides the latter.`,
 	out.register(cmd.Flags())
 	n.register(cmd)
 	d.register(cmd)
-	cmd.Flags().StringVar(&as, "as", "", "committed or failed")
+	cmd.Flags().StringVar(&as, "as", "", "the `END`: committed (it happened) or failed (it did not)")
 	cmd.Flags().BoolVar(&d.force, "force", false, "also while the attempt's process is alive")
 	return cmd
 }
@@ -368,7 +384,7 @@ func newRunRetry() *cobra.Command {
 	var n runName
 	var d decisionFlags
 	cmd := &cobra.Command{Use: "retry (ID | --agent A --occurrence K) --reason TEXT",
-		Short: "permit one more attempt of a failed run; the next exec or node begins it", Args: atMost(1),
+		Short: "permit one more attempt of a failed run; the next exec that names it begins it", Args: atMost(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if d.reason == "" {
 				return usagef("retry needs --reason TEXT, for the record")
