@@ -109,11 +109,18 @@ of being repeated.`,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: false},
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return defaultsFromEnv(cmd.Flags()) },
-		Args:              noArgs,
-		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkEnv(cmd.Root(), os.Environ()); err != nil {
+				return err
+			}
+			return defaultsFromEnv(cmd.Flags())
+		},
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Version: versionText(),
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(newExec(), newFence(), newID(), newVersion(), newRun(), newLease(), newLog(), newServe(), newKey(),
 		newAgent(), newRecover())
 	return root
@@ -125,6 +132,10 @@ func noArgs(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	if cmd.HasSubCommands() {
+		cmd.SuggestionsMinimumDistance = 2
+		if meant := cmd.SuggestionsFor(args[0]); len(meant) > 0 {
+			return usagef("unknown command %q for %q; %s is meant?", args[0], cmd.CommandPath(), strings.Join(meant, " or "))
+		}
 		return usagef("unknown command %q for %q", args[0], cmd.CommandPath())
 	}
 	return usagef("unexpected argument %q", args[0])

@@ -19,12 +19,12 @@ type policyFlags struct {
 }
 
 func (p *policyFlags) register(flags *pflag.FlagSet) {
-	flags.StringVar(&p.ifHeld, "if-held", "skip", "when the agent is busy: skip, wait, wait=`D` or fail")
-	flags.StringVar(&p.ifDone, "if-done", "ok", "when the run is committed already: ok (0) or fail (110)")
-	flags.StringVar(&p.ifFailed, "if-failed", "keep", "when the run failed before: keep (115) or retry")
-	flags.StringVar(&p.onDoubt, "on-doubt", "hold", "when an earlier attempt may have run: hold (112), retry (for effects that may happen twice) or probe")
+	flags.StringVar(&p.ifHeld, "if-held", "skip", "`POLICY` when the agent is busy: skip, wait, wait=D or fail")
+	flags.StringVar(&p.ifDone, "if-done", "ok", "`POLICY` when the run is committed already: ok (0) or fail (110)")
+	flags.StringVar(&p.ifFailed, "if-failed", "keep", "`POLICY` when the run failed before: keep (115) or retry")
+	flags.StringVar(&p.onDoubt, "on-doubt", "hold", "`POLICY` when an earlier attempt may have run: hold (112), retry (for effects that may happen twice) or probe")
 	flags.StringVar(&p.probe, "probe", "", "with --on-doubt probe: an executable (`PATH`, no shell) that exits 0 if it happened, 1 if it did not")
-	flags.StringVar(&p.onLost, "on-lost", "stop", "when the lease can no longer be trusted: stop the command, or keep it running")
+	flags.StringVar(&p.onLost, "on-lost", "stop", "`POLICY` when the lease can no longer be trusted: stop the command, or keep it running")
 	flags.DurationVar(&p.timeout, "timeout", 0, "stop the command after `D` (124)")
 	flags.DurationVar(&p.ttl, "ttl", coord.DefaultTTL, "how long the lease lives without a renewal; rounded up to 2, 5, 15, 30, 60 or 300 s")
 	flags.DurationVar(&p.grace, "grace", dispatch.DefaultGrace, "from TERM to KILL")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -91,7 +92,7 @@ func refuse(cmd *cobra.Command, code int, message string) {
 	} else {
 		fmt.Fprintf(errOut, "syncnode: %s\n", message)
 	}
-	if name := typed("result"); name != "" {
+	if name := typed("result"); name != "" && !strings.HasPrefix(message, "--result") {
 		if err := writeResult(name, row); err != nil {
 			fmt.Fprintf(errOut, "syncnode: --result: %v\n", err)
 		}

@@ -17,12 +17,17 @@ func newVersion() *cobra.Command {
 		Short: "print the version of the program",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			v := version
-			if info, ok := debug.ReadBuildInfo(); ok && v == "dev" && info.Main.Version != "" {
-				v = info.Main.Version
-			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "syncnode %s %s %s/%s\n", v, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), versionText())
 			return err
 		},
 	}
+}
+
+// versionText is what version and --version print.
+func versionText() string {
+	v := version
+	if info, ok := debug.ReadBuildInfo(); ok && v == "dev" && info.Main.Version != "" {
+		v = info.Main.Version
+	}
+	return fmt.Sprintf("syncnode %s %s %s/%s", v, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
