@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -236,8 +235,8 @@ func newLeaseRelease() *cobra.Command {
 				if err := release(ctx, be, theft); err != nil {
 					return err
 				}
-				_, err := fmt.Fprintln(cmd.OutOrStdout(), "released "+args[0]+" at epoch "+strconv.FormatUint(f.epoch, 10))
-				return err
+				return printOne(out, cmd.OutOrStdout(), map[string]any{"agent": args[0], "epoch": f.epoch, "held": false},
+					fmt.Sprintf("released %s at epoch %d\n", args[0], f.epoch))
 			})
 		}}
 	b.register(cmd.Flags())

@@ -44,7 +44,8 @@ Commands that exec runs on the same data directory are pumped too; both may work
 With --member-name and --member-cluster it is also one member of an etcd cluster that the nodes form among
 themselves. The flags mean what etcd's --name, --initial-cluster, --listen-peer-urls and --listen-client-urls
 mean. Such a cluster speaks plain HTTP: keep it on a network of its own. The node then uses its own member, or
-the --endpoints that are given; commands on the same data directory need --endpoints in any case.
+the --endpoints that are given. So do commands on the same data directory; those of other data directories need
+--endpoints.
 
 One serve at a time works on a device and a ledger. A second TERM or INT ends it at once.`
 
@@ -60,7 +61,7 @@ func newServe() *cobra.Command {
 
 func (f *serveFlags) register(flags *pflag.FlagSet) {
 	f.backendFlags.register(flags)
-	flags.StringVar(&f.relay, "relay", "etcd", "where peers meet: etcd or none")
+	flags.StringVar(&f.relay, "relay", "etcd", "the `PLACE` where peers meet: etcd or none")
 	flags.DurationVar(&f.pumpEvery, "pump-every", node.DefaultPumpEvery, "how often to look at the relay; news is fetched sooner")
 	flags.Int64Var(&f.relayMax, "relay-max-bytes", relayetcd.DefaultMaxBytes, "the `BYTES` of op lines that the relay may hold in etcd")
 	flags.StringVar(&f.member.Name, "member-name", "", "be the member of this `NAME` of an etcd cluster")
