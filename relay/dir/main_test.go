@@ -1,6 +1,7 @@
 package dir_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -9,10 +10,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/syncnode/syncnode/oplog"
 	"github.com/syncnode/syncnode/relay"
 	"github.com/syncnode/syncnode/relay/dir"
-	"github.com/syncnode/syncnode/relay/relaytest"
 )
 
 var relayWant = relay.Want{}
@@ -35,31 +37,44 @@ func seeded(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-// TestPusherProcess is what the other tests run in processes of their own.
-func TestPusherProcess(t *testing.T) {
-	args := strings.Split(os.Getenv("SYNCNODE_TEST_PUSHER"), "|")
-	if len(args) != 4 {
-		t.Skip("only run by other tests, in a process of its own")
+func TestMain(m *testing.M) {
+	if args, ok := os.LookupEnv("SYNCNODE_TEST_PUSHER"); ok {
+		if err := pusher(strings.Split(args, "|")); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
 	}
-	root, device, branch := args[0], args[1], args[2]
+	os.Exit(m.Run())
+}
+
+// pusher is what the tests run in processes of their own: folder, device, branch and number of ops.
+func pusher(args []string) error {
 	n, err := strconv.Atoi(args[3])
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
-	r, err := dir.Open(dir.Config{Path: root, SegmentBytes: 4000})
+	r, err := dir.Open(dir.Config{Path: args[0], SegmentBytes: 4000})
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
-	a := relaytest.NewAuthor(device)
+	defer r.Close()
+	clock, wall := oplog.NewClock(args[1]), time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).UnixMilli()
+	var prev oplog.OpID
 	for i := range n {
-		a.Append(t, fmt.Appendf(nil, `{"branch":"%s","id":"%d"}`, branch, i))
-		_, err := r.Push(t.Context(), device, a.Ops[i:])
+		payload := fmt.Appendf(nil, `{"branch":"%s","id":"%d"}`, args[2], i)
+		op, err := oplog.New(args[1], uint64(i), prev, clock.Tick(wall+int64(i)), oplog.Personal, oplog.Knowledge, payload)
 		if err != nil {
-			fmt.Printf("RESULT pushed=%d fork=%v gap=%v err=%v\n", i, errors.Is(err, relay.ErrFork), errors.Is(err, relay.ErrGap), err)
-			return
+			return err
 		}
+		if _, err := r.Push(context.Background(), args[1], []oplog.Op{op}); err != nil {
+			fmt.Printf("RESULT pushed=%d fork=%v err=%v\n", i, errors.Is(err, relay.ErrFork), err)
+			return nil
+		}
+		prev = op.ID
 	}
 	fmt.Printf("RESULT pushed=%d\n", n)
+	return nil
 }
 
 // pushers runs processes that push side by side and gives what each said.
@@ -68,7 +83,7 @@ func pushers(t *testing.T, args ...string) []string {
 	outs, errs := make([]strings.Builder, len(args)), make([]error, len(args))
 	cmds := make([]*exec.Cmd, len(args))
 	for i, a := range args {
-		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestPusherProcess$", "-test.v")
+		cmd := exec.CommandContext(t.Context(), os.Args[0])
 		cmd.Env = append(os.Environ(), "SYNCNODE_TEST_PUSHER="+a)
 		cmd.Stdout, cmd.Stderr = &outs[i], &outs[i]
 		if err := cmd.Start(); err != nil {

@@ -313,8 +313,8 @@ func TestAHugeFileIsReadUpToALimitAndStopsNobody(t *testing.T) {
 	w := at(t, root)
 	push(t, w, a.Write(t, 3, 60))
 	push(t, w, b.Write(t, 3, 60))
-	if err := os.Truncate(filepath.Join(root, segmentA), 1<<40); err != nil { // sparse
-		t.Skipf("this file system has no sparse files of that size: %v", err)
+	if err := os.Truncate(filepath.Join(root, segmentA), 1<<33); err != nil { // sparse
+		t.Fatal(err)
 	}
 	r := at(t, root)
 	wantOps(t, pull(t, r)["a"], a.Ops)
