@@ -135,10 +135,15 @@ func (r *run) note(ctx context.Context) error {
 
 // trust is the last question before the effect.
 func (r *run) trust(ctx context.Context, k keeper) error {
-	switch {
-	case ctx.Err() != nil:
+	if ctx.Err() != nil {
 		return context.Cause(ctx)
-	case !time.Now().Before(stopAt(k)):
+	}
+	return trusted(k)
+}
+
+// trusted is whether an effect may be started now.
+func trusted(k keeper) error {
+	if !time.Now().Before(stopAt(k)) {
 		return fmt.Errorf("the lease was not renewed since %s: %w", clock(k.Lease().Sent), coord.ErrUnverifiable)
 	}
 	if err := k.Trusted(); err != nil {
@@ -151,6 +156,7 @@ func (r *run) permit(k keeper) Permit {
 	run, attempt := r.job.Run, r.attempt.ID
 	p := Permit{
 		Run: run, Agent: r.job.Agent, Occurrence: r.job.Occurrence, Epoch: r.lease.Epoch, Attempt: attempt,
+		Trusted: func() error { return trusted(k) },
 		Fence: func(ctx context.Context) error {
 			if err := k.Trusted(); err != nil {
 				return fmt.Errorf("fence: %w", err)

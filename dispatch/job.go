@@ -93,6 +93,9 @@ type Permit struct {
 	Epoch      coord.Epoch
 	Attempt    string
 	Deadline   time.Time // zero without a Timeout
+	// Trusted asks nobody: it is an error once the lease may have ended or has to be doubted. A Starter that did anything
+	// that may take its time looks here last.
+	Trusted func() error
 	// Fence asks right now whether the effect may still act. Nil means yes; every error means no.
 	Fence func(ctx context.Context) error
 }

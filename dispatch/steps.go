@@ -153,11 +153,11 @@ func (r *run) probe(ctx context.Context, dec decision) (Result, move) {
 }
 
 func (r *run) permitInDoubt(a coord.Attempt) Permit {
+	no := &coord.VerdictError{Kind: coord.ErrInDoubt, Run: r.job.Run, Attempt: a}
 	return Permit{
 		Run: r.job.Run, Agent: r.job.Agent, Occurrence: r.job.Occurrence, Epoch: a.Epoch, Attempt: a.ID,
-		Fence: func(context.Context) error {
-			return &coord.VerdictError{Kind: coord.ErrInDoubt, Run: r.job.Run, Attempt: a}
-		},
+		Trusted: func() error { return no },
+		Fence:   func(context.Context) error { return no },
 	}
 }
 

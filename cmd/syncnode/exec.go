@@ -91,6 +91,7 @@ func newExec() *cobra.Command {
 
 // run does one exec: everything that can be wrong is looked at before anything is asked.
 func (f *execFlags) run(cmd *cobra.Command, args []string) error {
+	outliveReaders()
 	if err := f.out.check(); err != nil {
 		return err
 	}
@@ -253,7 +254,12 @@ func (x *execution) start(_ context.Context, job dispatch.Job, p dispatch.Permit
 		return nil, err
 	}
 	out, errOut := x.stdio()
-	x.say("run %s of agent %s starts at epoch %d", p.Run, p.Agent, p.Epoch)
+	x.mention("run %s of agent %s starts at epoch %d", p.Run, p.Agent, p.Epoch)
+	if err := p.Trusted(); err != nil { // what was done since may have taken longer than a lease
+		cancel()
+		fence.close()
+		return nil, err
+	}
 	// The lock makes signals that arrive now wait until the child can take them.
 	x.mu.Lock()
 	defer x.mu.Unlock()

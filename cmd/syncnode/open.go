@@ -49,6 +49,9 @@ func (f *backendFlags) open(ctx context.Context, u use) (*backend, error) {
 	if err := f.check(); err != nil {
 		return nil, err
 	}
+	if u.write {
+		outliveReaders()
+	}
 	be := &backend{flags: f}
 	if err := be.open(ctx, u); err != nil {
 		be.close()

@@ -1,0 +1,31 @@
+package dispatch_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/syncnode/syncnode/coord"
+	"github.com/syncnode/syncnode/coord/memory"
+	"github.com/syncnode/syncnode/dispatch"
+)
+
+func TestAPermitIsTrustedUntilTwoThirdsOfTheLeaseAndNotBeyond(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *memory.Store) {
+		h, w := newHost(t, s, "a"), &work{takes: time.Hour}
+		w.inside = func(h *host, p dispatch.Permit) {
+			lease, _, _ := h.memory().Current(t.Context(), agent)
+			thaw := h.c.freeze()
+			defer thaw()
+			end := lease.Sent.Add(coord.DefaultTTL * 2 / 3)
+			time.Sleep(time.Until(end) - 1)
+			if err := p.Trusted(); err != nil {
+				t.Errorf("before two thirds: %v", err)
+			}
+			time.Sleep(1)
+			if p.Trusted() == nil {
+				t.Error("it is trusted at two thirds of a lease that is not renewed")
+			}
+		}
+		wantCode(t, h.run(w), 111, dispatch.Yes, coord.RunFailed)
+	})
+}
