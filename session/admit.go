@@ -71,12 +71,9 @@ func (p *pump) verify(ops []oplog.Op) (good []oplog.Op, refused []refusal) {
 		for n < len(ops) && ops[n].Device == device {
 			n++
 		}
-		chain := oplog.NewChain(device)
-		if c := p.chains[device]; c != nil {
-			chain = c.Clone()
-		}
+		chain := p.chainLocked(device).Clone()
 		for i, op := range ops[:n] {
-			verdict, err := chain.Admit(op, now)
+			verdict, err := p.admitLocked(chain, op, now)
 			if _, below := errors.AsType[*oplog.BelowError](err); below || verdict.Duplicate {
 				continue // held already; what the relay says of it now changes nothing
 			}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/syncnode/syncnode/checkpoint"
 	"github.com/syncnode/syncnode/journal"
 	"github.com/syncnode/syncnode/oplog"
 	"github.com/syncnode/syncnode/relay"
@@ -49,6 +50,23 @@ type device struct {
 	wall   *wall
 	disk   *disk
 	holder session.Holder
+	// segment is the size of the journal's segments, 0 the usual one; plain: without checkpoints.
+	segment   int64
+	plain     bool
+	beforeCut func(*journal.Tx, session.Facts) error
+}
+
+// store is where the device's checkpoints lie.
+func (d *device) store() *checkpoint.Store {
+	if d.plain {
+		return nil
+	}
+	return &checkpoint.Store{FS: d.disk, Dir: d.dir + ".checkpoints"}
+}
+
+// config is that of the session, on a journal opened anew.
+func (d *device) config() session.Config {
+	return session.Config{Device: d.name, Journal: d.journal(), Now: d.wall.Now, Coordinator: d.holder, Checkpoints: d.store(), BeforeCut: d.beforeCut}
 }
 
 func newDevice(t *testing.T, name string) *device {
@@ -61,7 +79,7 @@ func newDevice(t *testing.T, name string) *device {
 // journal opens the device's directory once more, as another process would.
 func (d *device) journal() *journal.Journal {
 	d.t.Helper()
-	j, err := journal.Open(d.t.Context(), journal.Config{Dir: d.dir, Device: d.name, Now: d.wall.Now, FS: d.disk})
+	j, err := journal.Open(d.t.Context(), journal.Config{Dir: d.dir, Device: d.name, Now: d.wall.Now, FS: d.disk, SegmentBytes: d.segment})
 	if err != nil {
 		d.t.Fatalf("open the journal of %s: %v", d.name, err)
 	}
@@ -71,9 +89,7 @@ func (d *device) journal() *journal.Journal {
 // open opens the session anew from what is on the disk; memory and cursors of the one before are gone.
 func (d *device) open() {
 	d.t.Helper()
-	s, err := session.Open(d.t.Context(), session.Config{
-		Device: d.name, Journal: d.journal(), Now: d.wall.Now, Coordinator: d.holder,
-	})
+	s, err := session.Open(d.t.Context(), d.config())
 	if err != nil {
 		d.t.Fatalf("open the session of %s: %v", d.name, err)
 	}
@@ -181,6 +197,7 @@ type disk struct {
 	read    int64
 	synced  map[string][]byte // by name: the content at the last sync
 	fail    func(op, name string) error
+	fast    bool // do not wait for the real disk
 }
 
 var _ journal.FS = (*disk)(nil)
@@ -234,6 +251,33 @@ func (d *disk) OpenFile(name string, flag int, perm fs.FileMode) (journal.File, 
 	return &diskFile{File: f, disk: d, name: name}, nil
 }
 
+// SyncDir implements journal.FS.
+func (d *disk) SyncDir(name string) error {
+	if err := d.check("syncdir", name); err != nil {
+		return err
+	}
+	if d.fast {
+		return nil
+	}
+	return d.OS.SyncDir(name)
+}
+
+// Rename implements journal.FS.
+func (d *disk) Rename(from, to string) error {
+	if err := d.check("rename", to); err != nil {
+		return err
+	}
+	return d.OS.Rename(from, to)
+}
+
+// Remove implements journal.FS.
+func (d *disk) Remove(name string) error {
+	if err := d.check("remove", name); err != nil {
+		return err
+	}
+	return d.OS.Remove(name)
+}
+
 type diskFile struct {
 	journal.File
 	disk *disk
@@ -263,6 +307,9 @@ func (f *diskFile) ReadAt(p []byte, off int64) (int, error) {
 func (f *diskFile) Sync() error {
 	if err := f.disk.check("sync", f.name); err != nil {
 		return err
+	}
+	if f.disk.fast {
+		return nil
 	}
 	if err := f.File.Sync(); err != nil {
 		return err

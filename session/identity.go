@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/syncnode/syncnode/journal"
 	"github.com/syncnode/syncnode/oplog"
 	"github.com/syncnode/syncnode/relay"
 )
@@ -34,14 +35,32 @@ func (p *pump) compare(ctx context.Context) (uint64, error) {
 	if own.Pos() == at {
 		return at.Seq + 1, nil
 	}
-	held, ok, err := p.cfg.Journal.OpAt(at.Seq)
+	held, err := p.ownAt(at.Seq)
 	switch {
+	case errors.Is(err, journal.ErrAnchored):
+		return 0, fmt.Errorf("%w: it ends at own op %d: %w", ErrRelayBehind, at.Seq, err)
 	case err != nil:
 		return 0, fmt.Errorf("look up the own op %d: %w", at.Seq, err)
-	case !ok || held.ID != at.ID:
-		return 0, p.freeze(true, own.Pos())
+	case held != at.ID:
+		return 0, p.freeze(true, own.Pos(), at)
 	}
 	return at.Seq + 1, nil
+}
+
+// ErrRelayBehind means that the relay lacks own ops which are only in a checkpoint here, so that they cannot be offered again: it
+// lost them, or is a new one. Nothing was pushed. Put back a later copy of the relay.
+var ErrRelayBehind = errors.New("session: the relay lacks own ops that are not kept any more")
+
+// ownAt is the id of the own op at a seq, empty if there is none. It may be the last one below the journal's cut.
+func (s *Session) ownAt(seq uint64) (oplog.OpID, error) {
+	s.mu.Lock()
+	base, ok := s.base.Heads[s.cfg.Device]
+	s.mu.Unlock()
+	if ok && base.Seq == seq {
+		return base.ID, nil
+	}
+	op, _, err := s.cfg.Journal.OpAt(seq)
+	return op.ID, err
 }
 
 // ahead decides what it means that the relay holds own ops beyond the journal's end: the first of them continues
@@ -71,19 +90,20 @@ func (p *pump) ahead(ctx context.Context, own oplog.Head, known bool) error {
 		if known {
 			pos = own.Pos()
 		}
-		return p.freeze(op.Prev != pos.ID, pos)
+		return p.freeze(op.Prev != pos.ID, pos, p.info.Head.Pos())
 	}
 	return fmt.Errorf("%w: it says that it holds own ops up to seq %d and gives none", errUnproved, p.info.Head.Seq)
 }
 
 var errUnproved = errors.New("the relay contradicts itself")
 
-func (p *pump) freeze(fork bool, own oplog.Pos) error {
-	e := &FrozenError{Device: p.cfg.Device, Fork: fork, Own: own, Relay: p.info.Head.Pos()}
-	p.mu.Lock()
-	p.frozen = e
-	p.mu.Unlock()
-	p.log.Error("the device's id is frozen", "fork", fork, "own", own.Seq, "relay", e.Relay.Seq)
+// freeze stops pushing under the id. there is what others know as its last op.
+func (s *Session) freeze(fork bool, own, there oplog.Pos) error {
+	e := &FrozenError{Device: s.cfg.Device, Fork: fork, Own: own, Relay: there}
+	s.mu.Lock()
+	s.frozen = e
+	s.mu.Unlock()
+	s.log.Error("the device's id is frozen", "fork", fork, "own", own.Seq, "relay", there.Seq)
 	return e
 }
 

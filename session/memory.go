@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 
+	"github.com/syncnode/syncnode/checkpoint"
 	"github.com/syncnode/syncnode/journal"
 	"github.com/syncnode/syncnode/oplog"
 )
@@ -56,7 +58,7 @@ func (s *Session) readPeers() error {
 		return nil
 	}
 	var entries []journal.Entry
-	for e, err := range s.cfg.Journal.Peers(s.peersAt) {
+	for e, err := range s.peersFrom() {
 		if err != nil {
 			return err
 		}
@@ -70,6 +72,16 @@ func (s *Session) readPeers() error {
 		s.peersAt = end // the blank line after the last record
 	}
 	return nil
+}
+
+// peersFrom yields what was not read yet of the chains of others.
+func (s *Session) peersFrom() iter.Seq2[journal.Entry, error] {
+	if s.peersAt != (journal.Cursor{}) {
+		return s.cfg.Journal.Peers(s.peersAt)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cfg.Journal.Kept(s.cut, journal.Peers)
 }
 
 func beyond(a, b journal.Cursor) bool {
@@ -104,7 +116,7 @@ func (s *Session) takePeers(entries []journal.Entry) {
 	defer s.mu.Unlock()
 	for _, e := range entries {
 		s.peersAt = e.Next
-		verdict, err := s.chainLocked(e.Op.Device).Admit(e.Op, now)
+		verdict, err := s.admitLocked(s.chainLocked(e.Op.Device), e.Op, now)
 		if _, below := errors.AsType[*oplog.BelowError](err); below || verdict.Duplicate {
 			continue
 		}
@@ -117,14 +129,47 @@ func (s *Session) takePeers(entries []journal.Entry) {
 	}
 }
 
-// chainLocked is the verified chain of another device.
+// chainLocked is the verified chain of another device. It begins where the checkpoint ends.
 func (s *Session) chainLocked(device string) *oplog.Chain {
 	c := s.chains[device]
 	if c == nil {
 		c = oplog.NewChain(device)
+		if head, ok := s.baseHead(device); ok {
+			c = oplog.ResumeChain(device, head)
+		}
 		s.chains[device] = c
 	}
 	return c
+}
+
+// baseHead is the last op of a device that the checkpoint covers.
+func (s *Session) baseHead(device string) (oplog.Head, bool) {
+	head, ok := s.base.Heads[device]
+	if !ok {
+		head, ok = s.base.Closed[device]
+	}
+	return head, ok
+}
+
+// admitLocked verifies an op on its chain. That of a closed chain has ended; and the first op after the checkpoint has to continue it.
+func (s *Session) admitLocked(c *oplog.Chain, op oplog.Op, nowMS int64) (oplog.Verdict, error) {
+	if last, closed := s.base.Closed[op.Device]; closed && op.Seq > last.Seq {
+		return oplog.Verdict{}, &checkpoint.ClosedDeviceError{Device: op.Device, Last: last, Seq: op.Seq}
+	}
+	before, begun := c.Head()
+	verdict, err := c.Admit(op, nowMS)
+	if err == nil || s.base.Hash == "" {
+		return verdict, err
+	}
+	_, gap := errors.AsType[*oplog.GapError](err)
+	_, fork := errors.AsType[*oplog.ForkError](err)
+	_, clock := errors.AsType[*oplog.ClockError](err)
+	if base, known := s.baseHead(op.Device); known && before == base && (gap || fork || clock) {
+		return verdict, &checkpoint.BrokenAnchorError{Device: op.Device, Head: base, Err: err}
+	} else if !known && !begun && gap {
+		return verdict, fmt.Errorf("%w: %w", &checkpoint.UnanchoredDeviceError{Device: op.Device, FirstSeq: op.Seq}, err)
+	}
+	return verdict, err
 }
 
 // takeLocked holds a journaled op that continues its chain, and folds it unless it has to wait.

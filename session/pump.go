@@ -19,6 +19,8 @@ type Report struct {
 	Refused    int  // ops that did not verify, and those behind them in the same page
 	Unparked   int  // ops folded because their time had come
 	Acked      bool // an ack was sent; none is if it would say nothing new
+	// Adopted is the checkpoint that was taken because what was asked for had been collected; nil if none was.
+	Adopted *Adopted
 	// More means that the relay has more, though it did not give it now: pump again soon.
 	More bool
 	// Behind names devices of which this journal holds more than the relay: it lost something, which those
@@ -34,7 +36,7 @@ const idlePages = 3
 //  1. take in what the journal holds, so that all that follows is on stable storage;
 //  2. say hello, and compare the heads of the own chain;
 //  3. push what the relay lacks of the own chain;
-//  4. pull page by page: verify, journal, sync, fold;
+//  4. pull page by page: verify, journal, sync, fold; where the history was collected, start from the relay's checkpoint;
 //  5. ack what is folded, if the relay does not know it.
 //
 // The report tells what was done also when there is an error. A push that the relay refused, because it is full or
@@ -66,7 +68,7 @@ func (p *pump) run(ctx context.Context) error {
 	if err := p.cfg.Journal.Refresh(ctx); err != nil {
 		return err
 	}
-	if err := p.catchUp(ctx); err != nil {
+	if err := p.follow(ctx); err != nil {
 		return err
 	}
 	p.report.Unparked = p.unpark()
@@ -120,6 +122,9 @@ func (p *pump) behind() []string {
 	relay.Join(acked, p.info.Acked)
 	var names []string
 	for device, at := range acked {
+		if _, closed := p.base.Closed[device]; closed {
+			continue // its rows may be gone for ever
+		}
 		if device != p.cfg.Device && !p.info.Heads.Covers(device, at.Seq) {
 			names = append(names, device)
 		}
@@ -192,6 +197,14 @@ func (p *pump) pull(ctx context.Context) error {
 	for idle := 0; ; {
 		want := relay.Want{Held: p.HeldFrontier(), Skip: p.skip(p.info.Instance)}
 		page, err := p.relay.Pull(ctx, p.cfg.Device, want)
+		if errors.Is(err, relay.ErrFrontierTruncated) && p.report.Adopted == nil {
+			adopted, adoptErr := p.adopt(ctx, p.relay)
+			if adoptErr != nil {
+				return errors.Join(err, adoptErr)
+			}
+			p.report.Adopted = &adopted
+			continue
+		}
 		if err != nil {
 			return err
 		}

@@ -17,6 +17,12 @@
 // it lacks. A relay that holds own ops which the journal does not have freezes the id: nothing is pushed any more,
 // nothing is lost, and every pump says so.
 //
+// A checkpoint may stand for the beginning of the journal. Publish makes one of what every replica has folded, gives it to the relay,
+// and only then begins the journal at it and drops what lies below. Rebase takes the relay's newest one, and so does a pump that asks
+// for ops which were collected: it is compared with what the held ops give as long as they are held, it has to cover what this device
+// has in its own checkpoint, and whatever it does not cover, own ops that were never pushed among it, stays and goes on. So state, and
+// not history, bounds disk and memory.
+//
 // With k new ops over any number held a pump costs O(k), an idle one O(devices), a look at CommittedRun O(1).
 //
 // Not promised: that CommittedRun knows what other devices did since the last pump. It can veto and never permit;
@@ -26,8 +32,9 @@
 //
 // An error of Append or RecordIntent that matches journal.ErrNotWritten or journal.ErrBusy left nothing behind,
 // and the session goes on. After journal.ErrPoisoned the journal and the session have to be opened again. An error
-// of Pump is that of one of its steps; the pump may be repeated, and what was done before stands. [*FrozenError]
-// needs a new identity for this device.
+// of Pump, Publish or Rebase is that of one of its steps; the call may be repeated, and what was done before stands. [*FrozenError]
+// needs a new identity for this device. A checkpoint that is refused (*checkpoint.DisputedError, *checkpoint.BehindError,
+// *oplog.ForkError) changed nothing, and a person has to look.
 //
 // # Concurrency
 //
@@ -43,6 +50,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/syncnode/syncnode/checkpoint"
 	"github.com/syncnode/syncnode/fold"
 	"github.com/syncnode/syncnode/journal"
 	"github.com/syncnode/syncnode/oplog"
@@ -63,6 +71,11 @@ type Config struct {
 	Coordinator Holder
 	// Role is what the session registers as: relay.Replica unless it is relay.Writer, which never pulls.
 	Role relay.Role
+	// Checkpoints is where checkpoints lie; nil keeps every op, and refuses a journal that begins at a checkpoint.
+	Checkpoints *checkpoint.Store
+	// BeforeCut hears, under the journal's lock, of what is about to be only in a checkpoint, so that whatever else is derived
+	// from the journal can make itself durable. An error calls the cut off. Nil: nothing else is.
+	BeforeCut func(tx *journal.Tx, f Facts) error
 	// Now decides which ops wait for their time; nil is time.Now.
 	Now    func() time.Time
 	Logger *slog.Logger // nil discards
@@ -78,7 +91,9 @@ type Session struct {
 
 	peersAt journal.Cursor // guarded by reading: everything before is in memory
 
-	mu          sync.Mutex // guards the fields below; never held across I/O
+	mu          sync.Mutex        // guards the fields below; never held across I/O
+	base        checkpoint.Header // what the journal's beginning is in; zero if it has all
+	cut         string            // the checkpoint that the journal names, as this session knows; empty if it begins with the first ops
 	state       *fold.State
 	held        oplog.Frontier          // journaled and verified
 	ownNext     uint64                  // everything of the own chain before is in memory
@@ -92,12 +107,30 @@ type Session struct {
 // A source is a chain as one relay gives it.
 type source struct{ instance, device string }
 
-// Open reads the journal of cfg.Device and folds it. It fails with a mistake in cfg or an error of package journal.
+// Open reads the journal of cfg.Device and folds it, on top of the checkpoint that it begins at. If that one is damaged it is made
+// again from an older one and the ops that are still held. It fails with a mistake in cfg, an error of package journal, or a
+// [*CheckpointError] if the checkpoint is lost: Restore fetches it.
 func Open(ctx context.Context, cfg Config) (*Session, error) {
 	if err := check(&cfg); err != nil {
 		return nil, fmt.Errorf("open session: %w", err)
 	}
-	s := &Session{
+	var err error
+	for range 3 { // another process may cut the journal meanwhile
+		s := newSession(cfg)
+		if err = s.load(); err == nil {
+			if err = s.Refresh(ctx); err == nil {
+				return s, nil
+			}
+		}
+		if !errors.Is(err, journal.ErrAnchored) {
+			break
+		}
+	}
+	return nil, fmt.Errorf("open session: %w", err)
+}
+
+func newSession(cfg Config) *Session {
+	return &Session{
 		cfg:         cfg,
 		log:         cfg.Logger.With("device", cfg.Device),
 		pumping:     make(chan struct{}, 1),
@@ -109,10 +142,6 @@ func Open(ctx context.Context, cfg Config) (*Session, error) {
 		quarantined: map[source]*Quarantine{},
 		acked:       map[string]oplog.Frontier{},
 	}
-	if err := s.Refresh(ctx); err != nil {
-		return nil, fmt.Errorf("open session: %w", err)
-	}
-	return s, nil
 }
 
 func check(cfg *Config) error {
@@ -146,7 +175,7 @@ func (s *Session) Refresh(ctx context.Context) error {
 	if err := s.cfg.Journal.Refresh(ctx); err != nil {
 		return err
 	}
-	if err := s.catchUp(ctx); err != nil {
+	if err := s.follow(ctx); err != nil {
 		return err
 	}
 	s.unpark()

@@ -48,7 +48,7 @@ var may = map[string][]string{
 	"relay/etcd":      {"relay", "oplog", "internal/ident"},
 	"relay/relaytest": {"relay", "oplog"},
 
-	"session":       {"relay", "fold", "oplog", "journal"},
+	"session":       {"relay", "fold", "oplog", "journal", "checkpoint"},
 	"fence":         {"coord"},
 	"dispatch":      {"coord", "fence", "internal/ident"},
 	"internal/book": {"dispatch", "coord", "oplog", "journal", "journal/index", "internal/durable", "internal/ident"},

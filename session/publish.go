@@ -1,0 +1,266 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/syncnode/syncnode/checkpoint"
+	"github.com/syncnode/syncnode/journal"
+	"github.com/syncnode/syncnode/oplog"
+	"github.com/syncnode/syncnode/relay"
+)
+
+// ErrNoCheckpoints means that the session has no place for checkpoints, or the relay keeps none. Nothing was done.
+var ErrNoCheckpoints = errors.New("session: no place for checkpoints")
+
+// A Published says what Publish did.
+type Published struct {
+	Checkpoint checkpoint.Hash // that the journal begins at now; empty if there is none yet
+	New        bool            // this call made it
+	Adopted    *Adopted        // the relay's newest one, which was taken first; nil if it was known
+	Dropped    journal.Compaction
+}
+
+// Publish makes a checkpoint of what every replica of the relay has folded, as far as this device has. It closes for ever the
+// chains of other devices that the caller names as retired, as soon as they are stable to their end. In this order, each step of which may be repeated after a crash:
+//
+//  1. take the relay's newest checkpoint, as Rebase does, if it is another;
+//  2. extend the own one to the stable frontier and save it;
+//  3. give it to the relay;
+//  4. begin the journal at it;
+//  5. drop the segments and the checkpoints that lie below.
+//
+// If nothing is stable beyond the present one, none is made. Memory is twice that of the state meanwhile.
+func (s *Session) Publish(ctx context.Context, r relay.Relay, retired ...string) (Published, error) {
+	var out Published
+	store, err := s.collector(r)
+	if err != nil {
+		return out, fmt.Errorf("publish checkpoint: %w", err)
+	}
+	release, err := s.pump(ctx)
+	if err != nil {
+		return out, fmt.Errorf("publish checkpoint: %w", err)
+	}
+	defer release()
+	if err = s.publish(ctx, r, store, retired, &out); err != nil {
+		return out, fmt.Errorf("publish checkpoint: %w", err)
+	}
+	return out, nil
+}
+
+// collector is the relay, if it and this session keep checkpoints.
+func (s *Session) collector(r relay.Relay) (relay.Collector, error) {
+	store, ok := r.(relay.Collector)
+	if !ok || s.cfg.Checkpoints == nil {
+		return nil, ErrNoCheckpoints
+	}
+	return store, nil
+}
+
+// pump waits until no pump runs, and keeps others from it.
+func (s *Session) pump(ctx context.Context) (release func(), err error) {
+	select {
+	case s.pumping <- struct{}{}:
+		return func() { <-s.pumping }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+func (s *Session) publish(ctx context.Context, r relay.Relay, store relay.Collector, retired []string, out *Published) error {
+	if err := s.Refresh(ctx); err != nil {
+		return err
+	}
+	if err := s.frozenErr(); err != nil {
+		return err
+	}
+	newest, known, err := s.takeNewest(ctx, store, out)
+	if err != nil {
+		return err
+	}
+	info, err := r.Hello(ctx, s.cfg.Device)
+	if err != nil {
+		return err
+	}
+	roster, err := r.Roster(ctx)
+	if err != nil {
+		return err
+	}
+	base := s.baseHeader()
+	out.Checkpoint = base.Hash
+	to, more := s.stableCut(&base, relay.Stable(roster))
+	if to.Closed = closable(&base, to.Frontier, info.Heads, retired); len(to.Closed) > 0 {
+		more = true
+	}
+	switch {
+	case more:
+		err = s.extend(ctx, store, base, to, out)
+	case base.Hash != "" && (!known || newest.Hash != string(base.Hash)):
+		err = s.offerAgain(ctx, store, base.Hash)
+	}
+	return errors.Join(err, s.tidy(ctx, out))
+}
+
+// closable are the retired devices whose chains are stable to their end.
+func closable(base *checkpoint.Header, stable, heads oplog.Frontier, retired []string) (out []string) {
+	for _, device := range retired {
+		_, closed := base.Closed[device]
+		if at, ok := stable[device]; ok && !closed && heads[device] == at {
+			out = append(out, device)
+		}
+	}
+	return out
+}
+
+// takeNewest adopts the relay's newest checkpoint, unless the own one covers it.
+func (s *Session) takeNewest(ctx context.Context, store relay.Collector, out *Published) (relay.Checkpoint, bool, error) {
+	newest, ok, err := store.Checkpoint(ctx)
+	if err != nil || !ok {
+		return newest, false, err
+	}
+	base := s.baseHeader()
+	if newest.Hash == string(base.Hash) || covers(&base, newest) {
+		return newest, true, nil
+	}
+	adopted, err := s.take(ctx, newest)
+	if err != nil {
+		return newest, true, err
+	}
+	out.Adopted = &adopted
+	return newest, true, nil
+}
+
+// covers reports whether h covers what the relay's checkpoint says of itself.
+func covers(h *checkpoint.Header, c relay.Checkpoint) bool {
+	for device := range c.Closed {
+		if _, ok := h.Closed[device]; !ok {
+			return false
+		}
+	}
+	return h.Hash != "" && h.All().Dominates(c.All())
+}
+
+func (s *Session) baseHeader() checkpoint.Header {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.base
+}
+
+// stableCut is where to extend to, and whether that is beyond the base.
+func (s *Session) stableCut(base *checkpoint.Header, stable oplog.Frontier) (checkpoint.Cut, bool) {
+	folded := s.FoldedFrontier()
+	to, more := checkpoint.Cut{Frontier: oplog.Frontier{}}, false
+	for device, at := range stable {
+		if mine, ok := folded[device]; !ok {
+			continue
+		} else if mine.Seq < at.Seq {
+			at = mine
+		}
+		to.Frontier[device] = at
+		more = more || !base.Covers(device, at.Seq)
+	}
+	return to, more
+}
+
+func (s *Session) extend(ctx context.Context, store relay.Collector, base checkpoint.Header, to checkpoint.Cut, out *Published) error {
+	var from *checkpoint.Checkpoint
+	if base.Hash != "" {
+		var err error
+		if from, _, err = s.cfg.Checkpoints.Load(base.Hash); err != nil {
+			return err
+		}
+	}
+	c, err := checkpoint.Extend(from, to, s.keptOps(s.cutName()))
+	if err != nil {
+		return err
+	}
+	meta := checkpoint.Meta{Parent: base.Hash, Author: s.cfg.Device, WallMS: s.cfg.Now().UnixMilli()}
+	if err := s.cfg.Checkpoints.Save(c, meta); err != nil {
+		return err
+	}
+	if err := s.put(ctx, store, c); err != nil {
+		return err
+	}
+	if err := s.begin(ctx, &c.Header, nil, nil); err != nil {
+		return err
+	}
+	out.Checkpoint, out.New = c.Hash, true
+	return nil
+}
+
+func (s *Session) cutName() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cut
+}
+
+func (s *Session) put(ctx context.Context, store relay.Collector, c *checkpoint.Checkpoint) error {
+	body, err := c.Body()
+	if err != nil {
+		return err
+	}
+	return store.PutCheckpoint(ctx, s.cfg.Device, relay.Checkpoint{Hash: string(c.Hash), Author: s.cfg.Device,
+		Frontier: c.Frontier(), Closed: c.Closed.Frontier(), Body: body})
+}
+
+// offerAgain gives the relay the own checkpoint that it lacks. A relay that has not got so far itself refuses it, for now.
+func (s *Session) offerAgain(ctx context.Context, store relay.Collector, hash checkpoint.Hash) error {
+	c, _, err := s.cfg.Checkpoints.Load(hash)
+	if err != nil {
+		return err
+	}
+	return s.put(ctx, store, c)
+}
+
+// begin makes the journal begin at a checkpoint that is saved. next, if not nil, is the memory that goes with it; otherwise what is in
+// memory covers it. state, if not nil, says things that have not been in the journal.
+func (s *Session) begin(ctx context.Context, h *checkpoint.Header, next *Session, facts *Facts) error {
+	if facts == nil {
+		f := factsOf(h, nil)
+		facts = &f
+	}
+	return s.cfg.Journal.Update(ctx, func(tx *journal.Tx) error {
+		if next != nil {
+			if err := next.catchUp(ctx); err != nil {
+				return err
+			}
+		}
+		if s.cfg.BeforeCut != nil {
+			if err := s.cfg.BeforeCut(tx, *facts); err != nil {
+				return fmt.Errorf("the journal was not cut: %w", err)
+			}
+		}
+		// From here on nobody may be half way through the old beginning.
+		var err error
+		waited := s.whileReading(ctx, func() {
+			err = tx.Cut(journal.Cut{Checkpoint: string(h.Hash), Heads: h.Heads, Closed: h.Closed})
+			if err != nil {
+				return
+			}
+			if next != nil {
+				s.swap(next)
+			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.base, s.cut = *h, string(h.Hash)
+			for device := range h.Closed {
+				s.state.Close(device)
+			}
+		})
+		return errors.Join(waited, err)
+	})
+}
+
+// tidy drops what lies below the cut.
+func (s *Session) tidy(ctx context.Context, out *Published) error {
+	base := s.baseHeader()
+	if base.Hash == "" {
+		return nil
+	}
+	var err error
+	if out.Dropped, err = s.cfg.Journal.Compact(ctx); err != nil {
+		return err
+	}
+	return s.cfg.Checkpoints.Prune(base.Hash)
+}
