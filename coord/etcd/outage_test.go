@@ -69,6 +69,32 @@ func TestLeasesSurviveTheEndOfTheLeader(t *testing.T) {
 	}
 }
 
+func TestAGrantOutlastsAnOutageOfMoreThanOneRound(t *testing.T) {
+	cl := three(t)
+	proxy, err := cl.NewClientProxy()
+	must(t, err)
+	t.Cleanup(proxy.Close)
+	c := process(t, proxy.Client(t), namespace())
+	const class = 2 * time.Second
+	l, err := c.Acquire(bounded(t), coord.Request{Agent: "first", Device: "d", TTL: class})
+	must(t, err)
+	eventually(t, "the liveness needs a renewal before it takes another grant", func() bool { return time.Since(l.Sent) > class/3 })
+	proxy.Blackhole()
+	got := make(chan error, 1)
+	ctx := bounded(t)
+	go func() {
+		_, err := c.Acquire(ctx, coord.Request{Agent: "second", Device: "d", TTL: class})
+		got <- err
+	}()
+	select {
+	case err := <-got:
+		t.Fatalf("gave up though its context lives on: %v", err)
+	case <-time.After(class):
+	}
+	proxy.Heal()
+	must(t, <-got)
+}
+
 func TestAHolderThatIsCutOffKnowsBeforeAnotherIsGranted(t *testing.T) {
 	cl := three(t)
 	ns := namespace()

@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -29,6 +30,10 @@ func (l *life) pulse(ctx context.Context) (pulse, error) {
 				return p, nil
 			}
 			if _, err := l.touch(ctx, ""); err != nil {
+				// A round has a bound of its own, which a change of etcd's leader may outlast; the caller's counts.
+				if errors.Is(err, context.DeadlineExceeded) && l.c.breathe(ctx) {
+					continue
+				}
 				return pulse{}, err
 			}
 			if p, ok := l.warm(); ok {
@@ -51,6 +56,19 @@ func (l *life) pulse(ctx context.Context) (pulse, error) {
 		}
 		return pulse{l: l, lease: id, sent: sent, cold: true, end: end}, nil
 	}
+}
+
+// breathe waits a little before the next try; false if there is none, since ctx or the coordinator ended.
+func (c *Coordinator) breathe(ctx context.Context) bool {
+	timer := time.NewTimer(50*time.Millisecond + rand.N(50*time.Millisecond))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+	case <-c.base.Done():
+	}
+	return false
 }
 
 func (l *life) warm() (pulse, bool) {
