@@ -6,9 +6,11 @@
 // stand both in one journal: each looks for the other under the journal's lock, which is how a run that a device
 // declares never started cannot start after. The cost of a call does not grow with the journal.
 //
-// A grant is a floor for ever. What Settled notes may be lost; the ledger is then told once more.
+// A grant is a floor for ever. What Settled notes may be lost; the ledger is then told once more. A journal that is shorter
+// than what was noted, or indexed, is refused as journal.ErrLost.
 //
-// Not promised: Void cannot know of a journal that was copied away between a begin and its pending record and came
+// Not promised: that Void proves anything of an attempt that was begun where the journal is only in a checkpoint now; and
+// Void cannot know of a journal that was copied away between a begin and its pending record and came
 // back later.
 //
 // # Failure
@@ -53,6 +55,8 @@ type Config struct {
 	Device string
 	Now    func() time.Time // nil is time.Now
 	Log    *slog.Logger     // nil discards
+	// Facts is that of index.Config: the facts of a checkpoint, asked for only if the index and its copy are lost.
+	Facts func(checkpoint string) (index.Facts, error)
 	// SegmentBytes and FS are those of journal.Config.
 	SegmentBytes int64
 	FS           journal.FS
@@ -88,7 +92,7 @@ func Open(ctx context.Context, cfg Config) (*Book, error) {
 		return nil, err
 	}
 	dir := filepath.Join(cfg.Dir, cfg.Device)
-	ix := index.New(index.Config{Path: filepath.Join(dir, "index.bolt"), Now: cfg.Now, Log: cfg.Log})
+	ix := index.New(index.Config{Path: filepath.Join(dir, "index.bolt"), Now: cfg.Now, Log: cfg.Log, Facts: cfg.Facts})
 	return &Book{cfg: cfg, dir: dir, journal: j, index: ix}, nil
 }
 
@@ -100,6 +104,9 @@ func (b *Book) Journal() *journal.Journal { return b.journal }
 
 // Close closes the journal.
 func (b *Book) Close() error { return b.journal.Close() }
+
+// Keep makes what the book knows durable before the journal is cut, inside the change that cuts it. See index.Keep.
+func (b *Book) Keep(tx *journal.Tx, f index.Facts) error { return b.index.Keep(tx, f) }
 
 // A page is the book inside one change.
 type page struct {
@@ -117,7 +124,11 @@ func (b *Book) share(ctx context.Context, fn func(p *page) error) error {
 			return err
 		}
 		defer view.Close()
-		p := &page{b: b, tx: tx, view: view, known: b.readHints(tx)}
+		known, err := b.readHints(tx)
+		if err != nil {
+			return err
+		}
+		p := &page{b: b, tx: tx, view: view, known: known}
 		tx.Observe(view.Clock())
 		return fn(p)
 	})
@@ -286,6 +297,11 @@ func (p *page) holds(at coord.Position) (bool, error) {
 		return at.Head == "", nil
 	}
 	op, ok, err := p.b.journal.OpAt(at.Next - 1)
+	if errors.Is(err, journal.ErrAnchored) {
+		cut, _, err := p.b.journal.Cut()
+		head := cut.Heads[p.b.cfg.Device]
+		return head.Seq == at.Next-1 && string(head.ID) == at.Head, err // what is below cannot be compared any more
+	}
 	return ok && string(op.ID) == at.Head, err
 }
 

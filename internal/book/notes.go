@@ -35,26 +35,32 @@ type hints struct {
 	Attempts []string `json:"attempts,omitempty"` // and those of these attempts
 }
 
-// readHints reads the note; anything odd is the same as no note.
-func (b *Book) readHints(tx *journal.Tx) index.Known {
+// readHints reads the note; anything odd is the same as no note. One that knows of a longer journal than there is, is
+// odd in a way that matters: it was written after what it tells of was durable, so that was lost.
+func (b *Book) readHints(tx *journal.Tx) (index.Known, error) {
 	none := index.Known{Attempts: map[string]bool{}}
 	data, err := os.ReadFile(filepath.Join(b.dir, hintsName))
 	var h hints
 	if err != nil || json.Unmarshal(data, &h) != nil || h.V != hintsVersion || h.Device != b.cfg.Device {
-		return none
+		return none, nil
 	}
 	if head, ok := tx.Head(); h.Next > 0 && (!ok || h.Next > head.Seq+1) {
-		return none // of a journal that went further
+		return none, fmt.Errorf("%w: %s knows of own ops up to %d, and the journal in %s does not reach so far; keep it, and give the device another data directory",
+			journal.ErrLost, hintsName, h.Next-1, b.dir)
 	}
 	for _, a := range h.Attempts {
 		none.Attempts[a] = true
 	}
 	none.Next = h.Next
-	return none
+	return none, nil
 }
 
 // Settled implements dispatch.Book.
 func (b *Book) Settled(ctx context.Context, attempts ...string) error {
+	// The note must not know of more than is durable: a killed process may have left what it had not synced.
+	if err := b.journal.Refresh(ctx); err != nil {
+		return fmt.Errorf("note what is settled: %w", err)
+	}
 	return b.share(ctx, func(p *page) error {
 		for _, a := range attempts {
 			p.known.Attempts[a] = true

@@ -7,6 +7,9 @@
 // several processes gives the same answers. It is rebuilt when it is missing, behind, of another version or
 // unreadable. Sync costs what was appended since, and at most a fixed part of the journal more.
 //
+// Before the journal begins at a checkpoint, Keep makes the index durable, with a copy beside it: the ops below can never be read
+// again. So no checkpoint is loaded to use the index, unless both are lost.
+//
 // The file index.bolt holds the index up to some place in the journal, and each transaction in it is synced, so that a power
 // loss leaves an older index and never a mixed one. What came after that place is kept in memory, and read again from the
 // journal by the next process; it moves into the file once it is more than [flushOps] ops.
@@ -50,6 +53,9 @@ type Config struct {
 	Path string
 	Now  func() time.Time // nil is time.Now; only decides what is parked
 	Log  *slog.Logger     // nil discards
+	// Facts gives the facts of the checkpoint that the journal begins at, all of its intents included. It is only called if the
+	// index and its copy are lost; nil makes that an error that matches journal.ErrAnchored.
+	Facts func(checkpoint string) (Facts, error)
 }
 
 // An Index is the index of one journal, in one process.
@@ -92,7 +98,10 @@ func (x *Index) rebuild(j *journal.Journal, cause error) error {
 		return err
 	}
 	x.state, x.raw = nil, nil
-	return x.sync(j)
+	if err := x.recover(j); err != nil {
+		return err
+	}
+	return x.bring(j, true)
 }
 
 func (x *Index) sync(j *journal.Journal) error {
@@ -106,6 +115,21 @@ func (x *Index) sync(j *journal.Journal) error {
 			return err
 		}
 		loaded = true
+	}
+	if stale, err := x.state.stale(j); err != nil {
+		return err
+	} else if stale {
+		return fmt.Errorf("%w: the journal begins at another checkpoint", errUnreadable)
+	}
+	return x.bring(j, loaded)
+}
+
+// bring applies what the journal holds beyond the index.
+func (x *Index) bring(j *journal.Journal, loaded bool) error {
+	if x.state == nil {
+		if err := x.load(j, nil); err != nil {
+			return err
+		}
 	}
 	now := x.cfg.Now().UnixMilli()
 	if err := x.catchUp(j, journal.Own, &x.state.Own, &x.state.OwnID, now); err != nil {
@@ -166,6 +190,9 @@ func judge(j *journal.Journal, st *state) error {
 		return fmt.Errorf("%w: a place without an op", errUnreadable)
 	}
 	op, found, err := j.OpAt(head.Seq)
+	if errors.Is(err, journal.ErrAnchored) {
+		return fmt.Errorf("%w: %w", errUnreadable, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -179,9 +206,21 @@ func (x *Index) catchUp(j *journal.Journal, s journal.Series, at *journal.Cursor
 	if *at == j.End(s) {
 		return nil
 	}
-	for e, err := range j.Read(s, *at) {
+	entries := j.Read(s, *at)
+	if *at == (journal.Cursor{}) {
+		cut, _, err := j.Cut()
 		if err != nil {
 			return err
+		}
+		entries = j.Kept(cut.Checkpoint, s) // the index has the facts of it
+	}
+	for e, err := range entries {
+		if err != nil {
+			return err
+		}
+		if have, ok := x.state.Frontier[e.Op.Device]; ok && e.Op.Seq <= have.Seq {
+			*at, *id = e.Next, e.Op.ID
+			continue // a checkpoint told of it
 		}
 		if err := x.state.apply(&x.store, e.Op, now); err != nil {
 			return err

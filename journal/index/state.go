@@ -1,6 +1,7 @@
 package index
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -21,6 +22,9 @@ type state struct {
 	OwnID   oplog.OpID     `json:"own_id,omitempty"`
 	Peers   journal.Cursor `json:"peers"`
 	PeersID oplog.OpID     `json:"peers_id,omitempty"`
+	// Cut is the checkpoint whose facts are in the index, Before the one that the journal began at when they came: it may begin at either.
+	Cut    string `json:"cut,omitempty"`
+	Before string `json:"before,omitempty"`
 
 	Frontier map[string]oplog.Head `json:"frontier"`
 	Clock    oplog.HLC             `json:"clock"`  // greatest stamp of a peer that was not parked
@@ -63,17 +67,24 @@ type kv interface {
 // apply folds one op into the index. The index is a function of the two series, whatever order they are taken in.
 func (s *state) apply(db kv, op oplog.Op, nowMS int64) error {
 	s.Frontier[op.Device] = oplog.Head{Seq: op.Seq, ID: op.ID, HLC: op.HLC}
-	own := op.Device == s.Device
-	if !own {
+	if op.Device != s.Device {
 		s.observe(op.HLC, nowMS)
 	}
 	if op.Surface != oplog.Intents {
 		return nil
 	}
 	d := ReadDetail(op.Payload)
-	if len(d.RunID) > maxName || len(d.Agent) > maxName || len(d.Attempt) > maxName {
+	if d.tooLong() {
 		return nil // names nothing that exists
 	}
+	return s.applyIntent(db, op, d)
+}
+
+func (d *Detail) tooLong() bool {
+	return len(d.RunID) > maxName || len(d.Agent) > maxName || len(d.Attempt) > maxName
+}
+
+func (s *state) applyIntent(db kv, op oplog.Op, d Detail) error {
 	if err := raiseEpoch(db, d); err != nil {
 		return err
 	}
@@ -82,7 +93,7 @@ func (s *state) apply(db kv, op oplog.Op, nowMS int64) error {
 			return err
 		}
 	}
-	if own {
+	if op.Device == s.Device {
 		return s.applyOwn(db, op, d)
 	}
 	return nil
@@ -124,10 +135,7 @@ func addRecord(db kv, run string, r Record) error {
 			}
 			return 1
 		}
-		if a.Seq < b.Seq {
-			return -1
-		}
-		return 1
+		return cmp.Or(cmp.Compare(a.Seq, b.Seq), cmp.Compare(a.Attempt, b.Attempt))
 	})
 	value, err := json.Marshal(list)
 	if err != nil {
