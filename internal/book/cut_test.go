@@ -82,7 +82,7 @@ func TestABookWhoseJournalWasCutKnowsWhatItKnew(t *testing.T) {
 		t.Errorf("after the cut a run ends as %+v", s.Records)
 	}
 	for name, at := range map[string]coord.Position{"beginning": early, "below the cut": middle} {
-		proved, err := b.Void(ctx, agent, "never-"+name[:2], coord.Attempt{ID: "v-" + name[:2], Device: self, Epoch: 3, At: at})
+		proved, err := b.Void(ctx, agent, "never-"+name[:3], coord.Attempt{ID: "v-" + name[:3], Device: self, Epoch: 3, At: at})
 		if err != nil || proved != (at == early) {
 			t.Errorf("void of an attempt begun at the %s: %v, %v", name, proved, err)
 		}
