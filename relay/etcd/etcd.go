@@ -4,13 +4,17 @@
 //
 // Those of package relay. The head of a chain moves by compare-and-set in the very transaction that puts its
 // ops, so a chain is never half there and never has two branches, whoever pushes and however often. Every write
-// is one guarded transaction of at most 128 operations and about 1 MiB. Op lines of all chains together take at
-// most Config.MaxBytes, plus one transaction for each device that pushes at the same moment; then pushes get
-// relay.ErrFull, and etcd's own space alarm is never reached by them. Reads are linearizable and propose
+// is one guarded transaction of at most 128 operations and about 1 MiB. Op lines of all chains and the newest checkpoint
+// together take at most Config.MaxBytes, plus one transaction for each device that pushes at the same moment; then pushes get
+// relay.ErrFull, and etcd's own space alarm is never reached by them. A checkpoint, which makes room, may pass the limit by its own
+// size, and checkpoints on their way take at most twice relay.MaxCheckpoint. Reads are linearizable and propose
 // nothing: an exchange without news is one read and no proposal.
 //
-// Not counted in MaxBytes: heads, acks and the roster, three keys for each device, written only when they
-// change. The history that etcd keeps of them until it compacts is the operator's.
+// A checkpoint's chunks are there before anything refers to them. What an upload that was given up left behind is removed by a
+// later collection, and so are chunks that nothing refers to.
+//
+// Not counted in MaxBytes: heads, acks and the roster, three keys for each device, and one small key for each closed chain, written
+// only when they change. The history that etcd keeps of them until it compacts is the operator's.
 //
 // # Failure
 //
@@ -48,8 +52,11 @@ const DefaultMaxBytes = 64 << 20
 type Config struct {
 	Client    *clientv3.Client // stays the caller's
 	Namespace string
-	MaxBytes  int64            // bytes of op lines over all chains; DefaultMaxBytes
-	Now       func() time.Time // time.Now; only for the times in the roster
+	MaxBytes  int64            // bytes of op lines over all chains and the checkpoint; DefaultMaxBytes
+	Now       func() time.Time // time.Now; for the times in the roster, eviction and grace
+
+	EvictAfter time.Duration // relay.EvictAfter; less than 0: never
+	Grace      time.Duration // relay.Grace; less than 0: none
 }
 
 // A Relay is a handle to the store. Make it with Open.
@@ -58,14 +65,19 @@ type Relay struct {
 	keys     keys
 	maxBytes int64
 	now      func() time.Time
+	evict    time.Duration
+	grace    time.Duration
 
-	mu   sync.Mutex
-	meta string // the stored bytes of the store's identity, as last seen; every write compares them
+	mu       sync.Mutex
+	meta     string         // the stored bytes of the store's identity, as last seen; every write compares them
+	closed   oplog.Frontier // all closed chains, as of the revision closings of their count; never changed in place
+	closings int64
 }
 
 var (
-	_ relay.Relay  = (*Relay)(nil)
-	_ relay.Hinter = (*Relay)(nil)
+	_ relay.Relay     = (*Relay)(nil)
+	_ relay.Hinter    = (*Relay)(nil)
+	_ relay.Collector = (*Relay)(nil)
 )
 
 // Open returns a handle to the relay of a namespace and makes the store if there is none.
@@ -82,7 +94,10 @@ func Open(ctx context.Context, cfg Config) (*Relay, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	r := &Relay{client: cfg.Client, keys: newKeys(cfg.Namespace), maxBytes: cfg.MaxBytes, now: cfg.Now}
+	if cfg.Grace == 0 {
+		cfg.Grace = relay.Grace
+	}
+	r := &Relay{client: cfg.Client, keys: newKeys(cfg.Namespace), maxBytes: cfg.MaxBytes, now: cfg.Now, evict: cfg.EvictAfter, grace: cfg.Grace}
 	if _, err := r.identity(ctx); err != nil {
 		return nil, err
 	}
@@ -140,6 +155,7 @@ func (r *Relay) Hello(ctx context.Context, device string) (relay.Info, error) {
 			clientv3.OpGet(r.keys.heads(), clientv3.WithPrefix()),
 			clientv3.OpGet(r.keys.ack(device)),
 			clientv3.OpGet(r.keys.member(device)),
+			clientv3.OpGet(r.keys.newest()),
 		).Commit()
 		if err != nil {
 			return relay.Info{}, r.unsent(ctx, "hello", err)
@@ -155,12 +171,16 @@ func (r *Relay) Hello(ctx context.Context, device string) (relay.Info, error) {
 		if err != nil {
 			return relay.Info{}, err
 		}
-		info := relay.Info{Instance: meta.Instance, Generation: meta.Generation, Floor: oplog.Frontier{}}
+		info := relay.Info{Instance: meta.Instance, Generation: meta.Generation}
 		heads, err := r.decodeHeads(resp.Responses[1].GetResponseRange().Kvs)
 		if err != nil {
 			return relay.Info{}, err
 		}
-		info.Heads = heads.frontier()
+		info.Heads, info.Floor = heads.frontier(), heads.floor()
+		if kvs := resp.Responses[4].GetResponseRange().Kvs; len(kvs) > 0 {
+			newest, _ := decode[newestValue](r.keys.newest(), kvs[0].Value) // whoever fetches it is told
+			info.Checkpoint = newest.Hash
+		}
 		if h, ok := heads[device]; ok {
 			info.Head, info.Known = h.head(device), true
 		}

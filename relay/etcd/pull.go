@@ -2,7 +2,9 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -27,21 +29,99 @@ func (r *Relay) Pull(ctx context.Context, device string, want relay.Want) (relay
 	if err := relay.CheckFrontier(want.Held); err != nil {
 		return relay.Page{}, err
 	}
-	resp, err := r.client.Get(ctx, r.keys.heads(), clientv3.WithPrefix())
+	resp, err := r.client.Txn(ctx).Then(
+		clientv3.OpGet(r.keys.heads(), clientv3.WithPrefix()),
+		clientv3.OpGet(r.keys.closings()),
+	).Commit()
 	if err != nil {
 		return relay.Page{}, r.unsent(ctx, "pull", err)
 	}
-	heads, err := r.decodeHeads(resp.Kvs)
+	heads, err := r.decodeHeads(resp.Responses[0].GetResponseRange().Kvs)
 	if err != nil {
 		return relay.Page{}, err
 	}
-	wanted, err := relay.Needs(device, want, heads.frontier(), nil)
+	closed, err := r.ended(ctx, resp.Responses[1].GetResponseRange().Kvs)
+	if err != nil {
+		return relay.Page{}, err
+	}
+	if err := relay.CheckClosed(want, heads.frontier(), closed); err != nil {
+		return relay.Page{}, err
+	}
+	wanted, err := relay.Needs(device, want, heads.frontier(), heads.floor())
 	if err != nil {
 		return relay.Page{}, err
 	}
 	return relay.Fill(wanted, want.MaxBytes, func(d string, from uint64, room int) ([]oplog.Op, error) {
-		return r.read(ctx, d, from, heads[d].Seq, min(int64(room/smallest+1), rangeOps))
+		ops, err := r.read(ctx, d, from, heads[d].Seq, min(int64(room/smallest+1), rangeOps))
+		if errors.Is(err, relay.ErrCorrupt) {
+			return nil, r.collected(ctx, d, from, err)
+		}
+		return ops, err
 	})
+}
+
+// ended are all closed chains, given their count as it was read. They are read again only when the count was written since.
+func (r *Relay) ended(ctx context.Context, count []keyValue) (oplog.Frontier, error) {
+	if len(count) == 0 {
+		return nil, nil
+	}
+	r.mu.Lock()
+	closed, at := r.closed, r.closings
+	r.mu.Unlock()
+	if at == count[0].ModRevision {
+		return closed, nil
+	}
+	resp, err := r.client.Get(ctx, r.keys.ended(), clientv3.WithPrefix()) // perhaps newer than the count: more are closed, none fewer
+	if err != nil {
+		return nil, r.unsent(ctx, "read the closed chains", err)
+	}
+	if closed, err = r.decodeClosed(resp.Kvs); err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed, r.closings = closed, count[0].ModRevision
+	return closed, nil
+}
+
+func (r *Relay) decodeClosed(kvs []keyValue) (oplog.Frontier, error) {
+	closed := make(oplog.Frontier, len(kvs))
+	for _, kv := range kvs {
+		c, err := decode[closedValue](string(kv.Key), kv.Value)
+		if err != nil {
+			return nil, err
+		}
+		closed[strings.TrimPrefix(string(kv.Key), r.keys.ended())] = c.At
+	}
+	return closed, nil
+}
+
+// collected says whether an op that could not be read was collected meanwhile: then it is a *relay.FrontierTruncatedError, else err.
+func (r *Relay) collected(ctx context.Context, device string, seq uint64, err error) error {
+	resp, failed := r.client.Txn(ctx).Then(clientv3.OpGet(r.keys.head(device)), clientv3.OpGet(r.keys.closed(device))).Commit()
+	if failed != nil {
+		return r.unsent(ctx, "read ops of "+device, failed)
+	}
+	floor := oplog.Frontier{}
+	if kvs := resp.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
+		h, failed := decode[headValue](r.keys.head(device), kvs[0].Value)
+		if failed != nil {
+			return failed
+		}
+		if h.Floor != nil {
+			floor[device] = *h.Floor
+		}
+	} else if kvs := resp.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 {
+		c, failed := decode[closedValue](r.keys.closed(device), kvs[0].Value)
+		if failed != nil {
+			return failed
+		}
+		floor[device] = c.At
+	}
+	if floor.Covers(device, seq) {
+		return &relay.FrontierTruncatedError{Device: device, Held: seq, Floor: floor}
+	}
+	return err
 }
 
 // read gives at most limit ops of a chain from a seq up to another, at least one: the head says that it is there.

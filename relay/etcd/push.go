@@ -43,27 +43,43 @@ func (r *Relay) Push(ctx context.Context, device string, ops []oplog.Op) (relay.
 // meanwhile, and how many of the ops are settled.
 func (r *Relay) pushOnce(ctx context.Context, device string, ops []oplog.Op, done *relay.Pushed) (settled int, again bool, err error) {
 	same := r.same() // before the read: the head must be of the store that this compares
-	resp, err := r.client.Get(ctx, r.keys.heads(), clientv3.WithPrefix())
+	resp, err := r.client.Txn(ctx).Then(
+		clientv3.OpGet(r.keys.heads(), clientv3.WithPrefix()),
+		clientv3.OpGet(r.keys.closed(device)),
+		clientv3.OpGet(r.keys.newest()),
+	).Commit()
 	if err != nil {
 		return 0, false, r.unsent(ctx, "push", err)
 	}
-	heads, err := r.decodeHeads(resp.Kvs)
+	kvs := resp.Responses[0].GetResponseRange().Kvs
+	heads, err := r.decodeHeads(kvs)
 	if err != nil {
+		return 0, false, err
+	}
+	if err := r.open(device, resp.Responses[1].GetResponseRange().Kvs); err != nil {
 		return 0, false, err
 	}
 	h, known := heads[device]
 	b := relay.Verify(device, h.head(device), known, ops)
-	if err := r.match(ctx, device, b.Below); err != nil {
+	switch err := r.match(ctx, device, h, b.Below, done); {
+	case errors.Is(err, errMoved):
+		return 0, true, r.stillThere(ctx)
+	case err != nil:
 		return 0, false, err
 	}
-	if need := size(b.New); need > 0 && heads.used()+need > r.maxBytes {
+	used := heads.used()
+	if kvs := resp.Responses[2].GetResponseRange().Kvs; len(kvs) > 0 {
+		newest, _ := decode[newestValue](r.keys.newest(), kvs[0].Value) // one that cannot be read counts as nothing
+		used += int64(newest.Size)
+	}
+	if need := size(b.New); need > 0 && used+need > r.maxBytes {
 		done.Duplicate += len(b.Below)
-		return 0, false, &relay.FullError{Used: heads.used(), Need: need, Max: r.maxBytes}
+		return 0, false, &relay.FullError{Used: used, Need: need, Max: r.maxBytes}
 	}
 	stored := ""
 	if known {
-		i := slices.IndexFunc(resp.Kvs, func(kv keyValue) bool { return string(kv.Key) == r.keys.head(device) })
-		stored = string(resp.Kvs[i].Value)
+		i := slices.IndexFunc(kvs, func(kv keyValue) bool { return string(kv.Key) == r.keys.head(device) })
+		stored = string(kvs[i].Value)
 	}
 	added, err := r.add(ctx, device, same, stored, h, b.New)
 	done.Accepted += added
@@ -78,8 +94,39 @@ func (r *Relay) pushOnce(ctx context.Context, device string, ops []oplog.Op, don
 	return 0, false, b.Refused
 }
 
-// match compares ops at or below the head with those that are stored.
-func (r *Relay) match(ctx context.Context, device string, ops []oplog.Op) error {
+// open fails with a *relay.ClosedError if the chain of device was closed.
+func (r *Relay) open(device string, kvs []keyValue) error {
+	if len(kvs) == 0 {
+		return nil
+	}
+	c, err := decode[closedValue](r.keys.closed(device), kvs[0].Value)
+	if err != nil {
+		return err
+	}
+	return &relay.ClosedError{Device: device, Last: c.At}
+}
+
+// match compares ops at or below the head with those that are stored or, if they were collected, with the floor. errMoved: some were
+// collected meanwhile.
+func (r *Relay) match(ctx context.Context, device string, h headValue, ops []oplog.Op, done *relay.Pushed) error {
+	if h.Floor != nil {
+		same, above, err := relay.MatchCollected(device, ops, *h.Floor)
+		if err != nil {
+			done.Duplicate += same
+			return err
+		}
+		ops = above
+	}
+	err := r.matchHeld(ctx, device, ops)
+	if errors.Is(err, relay.ErrCorrupt) {
+		if err = r.collected(ctx, device, ops[0].Seq, err); errors.Is(err, relay.ErrFrontierTruncated) {
+			return errMoved
+		}
+	}
+	return err
+}
+
+func (r *Relay) matchHeld(ctx context.Context, device string, ops []oplog.Op) error {
 	for len(ops) > 0 {
 		n := 1
 		for n < len(ops) && ops[n].Seq == ops[n-1].Seq+1 {
@@ -117,8 +164,8 @@ func (r *Relay) add(ctx context.Context, device string, same clientv3.Cmp, store
 			h.Bytes += int64(relay.LineLen(op))
 		}
 		last := ops[added+n-1]
-		h = headValue{V: version, Seq: last.Seq, ID: last.ID, WallMS: last.HLC.WallMS, Counter: last.HLC.Counter, Bytes: h.Bytes}
-		next := encode(h)
+		h.Seq, h.ID, h.WallMS, h.Counter = last.Seq, last.ID, last.HLC.WallMS, last.HLC.Counter
+		next := h.text()
 		puts = append(puts, clientv3.OpPut(r.keys.head(device), next))
 		resp, err := r.client.Txn(ctx).If(same, unchanged(r.keys.head(device), stored)).Then(puts...).Commit()
 		if err != nil {

@@ -21,6 +21,7 @@ type rivalKV struct {
 	rival  func()
 	writes int // the rival comes before the how many-th write from now
 	read   func()
+	txn    func() // happens after the next transaction that only reads
 }
 
 func (k *rivalKV) before(write int, rival func()) { k.writes, k.rival = write, rival }
@@ -57,8 +58,14 @@ func (t *rivalTxn) Commit() (*clientv3.TxnResponse, error) {
 		if t.kv.writes--; t.kv.writes == 0 {
 			t.kv.rival()
 		}
+		return t.Txn.Commit()
 	}
-	return t.Txn.Commit()
+	resp, err := t.Txn.Commit()
+	if txn := t.kv.txn; txn != nil {
+		t.kv.txn = nil
+		txn()
+	}
+	return resp, err
 }
 
 func TestAWriteThatLostItsRaceIsJudgedAnew(t *testing.T) {

@@ -133,28 +133,44 @@ func (r *Relay) Roster(ctx context.Context) ([]relay.Member, error) {
 	if err != nil {
 		return nil, r.unsent(ctx, "read the roster", err)
 	}
-	acks := map[string]oplog.Frontier{}
-	for _, kv := range resp.Responses[1].GetResponseRange().Kvs {
-		device := strings.TrimPrefix(string(kv.Key), r.keys.acks())
-		if acks[device], err = acked(string(kv.Key), []keyValue{kv}); err != nil {
-			return nil, err
-		}
+	return r.decodeRoster(resp.Responses[0].GetResponseRange().Kvs, resp.Responses[1].GetResponseRange().Kvs)
+}
+
+func (r *Relay) decodeRoster(members, acked []keyValue) ([]relay.Member, error) {
+	acks, err := r.decodeAcks(acked)
+	if err != nil {
+		return nil, err
 	}
+	now := r.now()
 	var roster []relay.Member
-	for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
+	for _, kv := range members {
 		device := strings.TrimPrefix(string(kv.Key), r.keys.members())
 		row, err := decode[memberValue](string(kv.Key), kv.Value)
 		if err != nil {
 			return nil, fmt.Errorf("row of %s: %w", device, err)
 		}
-		roster = append(roster, relay.Member{
+		m := relay.Member{
 			Device: device,
 			Role:   row.Role,
 			Added:  time.UnixMilli(row.AddedMS).UTC(),
 			Seen:   time.UnixMilli(row.SeenMS).UTC(),
 			Acked:  acks[device].Clone(),
-		})
+		}
+		m.Evicted = relay.IsEvicted(m.Role, m.Seen, now, r.evict)
+		roster = append(roster, m)
 	}
 	slices.SortFunc(roster, func(a, b relay.Member) int { return strings.Compare(a.Device, b.Device) })
 	return roster, nil
+}
+
+func (r *Relay) decodeAcks(kvs []keyValue) (map[string]oplog.Frontier, error) {
+	acks := make(map[string]oplog.Frontier, len(kvs))
+	for _, kv := range kvs {
+		device := strings.TrimPrefix(string(kv.Key), r.keys.acks())
+		var err error
+		if acks[device], err = acked(string(kv.Key), []keyValue{kv}); err != nil {
+			return nil, err
+		}
+	}
+	return acks, nil
 }

@@ -36,6 +36,8 @@ type Options struct {
 	// NewAt is New for a relay that is a relay.Collector: its clock is now, and it evicts and waits as by default. Without it
 	// the relay must not be one.
 	NewAt func(t *testing.T, maxBytes int64, now func() time.Time) (open func() relay.Relay)
+	// Slow: each call costs much, so that random runs are few.
+	Slow bool
 	// Damage changes the body of the newest checkpoint in the store of r; nil if a test cannot.
 	Damage func(t *testing.T, r relay.Relay)
 }

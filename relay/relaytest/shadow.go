@@ -17,7 +17,11 @@ import (
 // shadow lets devices do what they like with a relay that collects and with one that never does, and compares: the same pushes are
 // taken, and whoever pulls comes to hold the same, if need be from a checkpoint.
 func (s suite) shadow(t *testing.T) {
+	runs := 0
 	rapid.Check(t, func(rt *rapid.T) {
+		if runs++; s.Slow && runs > 25 {
+			return
+		}
 		r := s.bench(t, 0)
 		w := &world{
 			bench: r, rt: rt, shadow: memory.New(memory.Config{EvictAfter: -1}), devices: map[string]*puller{},
