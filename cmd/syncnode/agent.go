@@ -103,7 +103,7 @@ func agentRowOf(agent string, v coord.View) agentRow {
 func printAgent(cmd *cobra.Command, out outputFlag, r agentRow) error {
 	text := fmt.Sprintf("agent   %s\nstate   not paused\n", r.Agent)
 	if r.Paused {
-		text = fmt.Sprintf("agent   %s\nstate   paused\nby      %s\nreason  %s\nsince   %s\n", r.Agent, r.By, r.Reason, r.Since)
+		text = fmt.Sprintf("agent   %s\nstate   paused\nby      %s\nreason  %s\nsince   %s\n", r.Agent, plain(r.By), plain(r.Reason), r.Since)
 	}
 	return printOne(out, cmd.OutOrStdout(), r, text+"next    "+r.Next+"\n")
 }

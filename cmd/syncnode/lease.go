@@ -118,10 +118,10 @@ func printLease(cmd *cobra.Command, out outputFlag, r leaseRow) error {
 	text := fmt.Sprintf("agent   %s\nepoch   %d\nstate   %s\n", r.Agent, r.Epoch, r.state())
 	if r.Held {
 		text += fmt.Sprintf("device  %s\nhost    %s\npid     %d\nttl     %gs\nsince   %s\nfor     %s\n",
-			r.Device, dash(r.Host), r.PID, r.TTL, dash(r.Since), dash(r.Note))
+			r.Device, plain(dash(r.Host)), r.PID, r.TTL, dash(r.Since), plain(dash(r.Note)))
 	}
 	if r.By != "" {
-		text += fmt.Sprintf("stolen  by %s: %s\n", r.By, r.Reason)
+		text += fmt.Sprintf("stolen  by %s: %s\n", plain(r.By), plain(r.Reason))
 	}
 	return printOne(out, cmd.OutOrStdout(), r, text+"next    "+r.Next+"\n")
 }

@@ -39,7 +39,7 @@ func run(ctx context.Context, args []string, stdin *os.File, stdout, stderr io.W
 	case cmd.Name() == "exec":
 		refuse(cmd, code, message)
 	default:
-		fmt.Fprintf(stderr, "syncnode: %s\n", message)
+		fmt.Fprintf(stderr, "syncnode: %s\n", told(message))
 	}
 	return code
 }

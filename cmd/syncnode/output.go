@@ -39,7 +39,7 @@ func printRows[T any](o outputFlag, w io.Writer, rows []T, head string, line fun
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(tw, head)
 	for _, r := range rows {
-		fmt.Fprintln(tw, line(r))
+		fmt.Fprintln(tw, plain(line(r)))
 	}
 	return tw.Flush()
 }

@@ -92,7 +92,7 @@ func printRecovery(ctx context.Context, cmd *cobra.Command, out outputFlag, c co
 	if set {
 		row.By, row.Reason, row.Since = gate.By, gate.Reason, rfc3339(gate.At)
 		row.Next = "syncnode recover offer on every device, run list, then syncnode recover end --reason TEXT"
-		text = fmt.Sprintf("gate        set: nothing begins\nby          %s\nreason      %s\nsince       %s\n", row.By, row.Reason, row.Since)
+		text = fmt.Sprintf("gate        set: nothing begins\nby          %s\nreason      %s\nsince       %s\n", plain(row.By), plain(row.Reason), row.Since)
 	}
 	return printOne(out, cmd.OutOrStdout(), row, text+"generation  "+row.Generation+"\nnext        "+row.Next+"\n")
 }

@@ -53,7 +53,7 @@ func (x *execution) tell(job dispatch.Job, r dispatch.Result) error {
 	case x.flags.out.format == "json":
 		json.NewEncoder(errOut).Encode(row)
 	case r.Message != "":
-		fmt.Fprintf(errOut, "syncnode: %s\n", r.Message)
+		fmt.Fprintf(errOut, "syncnode: %s\n", told(r.Message))
 	}
 	if x.flags.result != "" {
 		if err := writeResult(x.flags.result, row); err != nil {
@@ -90,7 +90,7 @@ func refuse(cmd *cobra.Command, code int, message string) {
 	if typed("output") == "json" {
 		json.NewEncoder(errOut).Encode(row)
 	} else {
-		fmt.Fprintf(errOut, "syncnode: %s\n", message)
+		fmt.Fprintf(errOut, "syncnode: %s\n", told(message))
 	}
 	if name := typed("result"); name != "" && !strings.HasPrefix(message, "--result") {
 		if err := writeResult(name, row); err != nil {

@@ -95,7 +95,7 @@ func nextForRun(v coord.View) string {
 	case v.Recovery != nil:
 		return "nothing begins before the recovery gate is lifted: see `syncnode recover status`"
 	case v.Paused != nil:
-		return fmt.Sprintf("it does not begin while its agent is paused (by %s: %s): `syncnode agent resume %s`", v.Paused.By, v.Paused.Reason, v.Entry.Agent)
+		return fmt.Sprintf("it does not begin while its agent is paused (by %s: %s): `syncnode agent resume %s`", plain(v.Paused.By), plain(v.Paused.Reason), v.Entry.Agent)
 	case len(v.Entry.Attempts) == 0:
 		return "the ledger has nothing of it: it was never begun under this name; it may be run"
 	default:
@@ -260,7 +260,7 @@ func newRunShow() *cobra.Command {
 
 func printRun(cmd *cobra.Command, out outputFlag, r runRow) error {
 	var text strings.Builder
-	fmt.Fprintf(&text, "run         %s\nagent       %s\noccurrence  %s\nstate       %s", r.Run, r.Agent, dash(r.Occurrence), r.State)
+	fmt.Fprintf(&text, "run         %s\nagent       %s\noccurrence  %s\nstate       %s", r.Run, r.Agent, plain(dash(r.Occurrence)), r.State)
 	if r.Cause != "" {
 		fmt.Fprintf(&text, " (%s)", r.Cause)
 	}
@@ -286,7 +286,7 @@ func printRun(cmd *cobra.Command, out outputFlag, r runRow) error {
 			text.WriteString("  its process is gone")
 		}
 		if a.By != "" {
-			fmt.Fprintf(&text, "  by %s: %s", a.By, a.Reason)
+			fmt.Fprintf(&text, "  by %s: %s", plain(a.By), plain(a.Reason))
 		}
 		fmt.Fprintln(&text)
 	}
