@@ -1,12 +1,15 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -79,5 +82,21 @@ func TestACommandWhoseLeaseWasLostOnTheWayIsNotStarted(t *testing.T) {
 	t.Parallel()
 	if _, err := starting(t, func() error { return coord.ErrUnverifiable }); !errors.Is(err, coord.ErrUnverifiable) {
 		t.Errorf("got %v, want ErrUnverifiable", err)
+	}
+}
+
+func TestAResultPipeThatNobodyReadsDoesNotKeepTheWrapper(t *testing.T) {
+	t.Parallel()
+	h := hosts(t, 1, common.get(t).Endpoints())[0]
+	must(t, syscall.Mkfifo(h.path("pipe"), 0o600))
+	h.call("exec", "--agent", "fifo", "--occurrence", "k", "--result", "pipe", "--", "true").want(0, "was run", "--result")
+	r, err := os.OpenFile(h.path("pipe"), os.O_RDWR, 0)
+	must(t, err)
+	defer r.Close()
+	h.call("exec", "--agent", "fifo", "--occurrence", "k", "--result", "pipe", "--", "true").want(0)
+	line, err := bufio.NewReader(r).ReadString('\n')
+	must(t, err)
+	if !strings.Contains(line, `"state":"committed"`) {
+		t.Errorf("the pipe has %q", line)
 	}
 }

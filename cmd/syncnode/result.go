@@ -2,10 +2,13 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -47,6 +50,10 @@ func (x *execution) tell(job dispatch.Job, r dispatch.Result) error {
 	if r.Ran == dispatch.Yes {
 		row.ExitCode = &r.ExitCode
 	}
+	var unwritten error // the file comes first: standard error may be a pipe that nobody reads
+	if x.flags.result != "" {
+		unwritten = writeResult(x.flags.result, row)
+	}
 	_, errOut := x.stdio()
 	switch {
 	case x.flags.quiet && r.Code == 0:
@@ -55,10 +62,8 @@ func (x *execution) tell(job dispatch.Job, r dispatch.Result) error {
 	case r.Message != "":
 		fmt.Fprintf(errOut, "syncnode: %s\n", told(r.Message))
 	}
-	if x.flags.result != "" {
-		if err := writeResult(x.flags.result, row); err != nil {
-			fmt.Fprintf(errOut, "syncnode: --result: %v\n", err)
-		}
+	if unwritten != nil {
+		fmt.Fprintf(errOut, "syncnode: --result: %v\n", unwritten)
 	}
 	if r.Code == 0 {
 		return nil
@@ -127,7 +132,7 @@ func writeResult(path string, row resultRow) error {
 		return err
 	}
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return os.WriteFile(path, append(data, '\n'), 0o600) // a pipe or a device, such as /dev/stderr
+		return writeTo(path, append(data, '\n'))
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), ".syncnode-result-")
 	if err != nil {
@@ -143,3 +148,17 @@ func writeResult(path string, row resultRow) error {
 	}
 	return os.Rename(f.Name(), path)
 }
+
+// writeTo writes to a pipe or a device, such as /dev/stderr. A pipe that nobody has open for reading is an error, and
+// one that nobody reads from holds up the end of a run for readTime at most.
+func writeTo(path string, data []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	_ = f.SetWriteDeadline(time.Now().Add(readTime)) // what has no deadline does not wait either
+	_, err = f.Write(data)
+	return errors.Join(err, f.Close())
+}
+
+const readTime = 5 * time.Second
