@@ -57,7 +57,7 @@ const (
 	NoReplica     Cause = "no replica"            // nobody is registered, or all are evicted
 	NeverAcked    Cause = "replica never acked"   // Replica is registered and has acked nothing at all
 	Unacked       Cause = "not acked"             // Replica has not acked it
-	Disputed      Cause = "another op acked"      // Replica has acked an op with another id
+	Disputed      Cause = "another op acked"      // Replica, or the checkpoint if none is named, has another op there
 	BadChain      Cause = "damaged chain"         // the op at which the chain would be cut cannot be read
 	Waiting       Cause = "earlier ops are marked, not deleted yet"
 )

@@ -206,42 +206,55 @@ func (h *Holding) Cut() (oplog.Frontier, map[string]Reason, error) {
 
 // cut is up to where the chain of d may go, without an id if not at all, and what holds the rest.
 func (h *Holding) cut(d string) (oplog.Pos, Reason, error) {
+	next, reason := h.candidate(d)
+	if next.ID == "" || h.Floor.Covers(d, next.Seq) {
+		return oplog.Pos{}, reason, nil
+	}
+	// Whoever named this op, the checkpoint or a replica: it has to be the chain's own.
+	id, head := oplog.OpID(""), h.Heads[d]
+	switch {
+	case next.Seq == head.Seq:
+		id = head.ID
+	case next.Seq < head.Seq:
+		var err error
+		if id, err = h.Held(d, next.Seq); err != nil && !errors.Is(err, ErrCorrupt) {
+			return oplog.Pos{}, Reason{}, err
+		}
+	}
+	switch {
+	case id == "":
+		return oplog.Pos{}, Reason{Cause: BadChain}, nil
+	case id != next.ID:
+		return oplog.Pos{}, Reason{Cause: Disputed, Replica: reason.Replica}, nil
+	}
+	return next, reason, nil
+}
+
+// candidate is the lower one of what is covered and what is stable, and what has to move for more.
+func (h *Holding) candidate(d string) (oplog.Pos, Reason) {
 	switch {
 	case h.Damaged:
-		return oplog.Pos{}, Reason{Cause: BadCheckpoint}, nil
+		return oplog.Pos{}, Reason{Cause: BadCheckpoint}
 	case h.Newest == nil:
-		return oplog.Pos{}, Reason{Cause: NoCheckpoint}, nil
+		return oplog.Pos{}, Reason{Cause: NoCheckpoint}
 	}
 	if last, closed := h.Closed[d]; closed { // was stable when it was closed
-		return last, Reason{}, nil
+		return last, Reason{}
 	}
 	covered, ok := h.Newest.Frontier[d]
 	if !ok {
-		return oplog.Pos{}, Reason{Cause: Uncovered}, nil
+		return oplog.Pos{}, Reason{Cause: Uncovered}
 	}
 	stable, reason := h.stable(d)
 	switch {
 	case stable.ID == "":
-		return oplog.Pos{}, reason, nil
-	case stable.Seq > covered.Seq:
-		return covered, Reason{Cause: Uncovered}, nil
-	case stable.Seq == covered.Seq && stable.ID == covered.ID:
-		return covered, Reason{Cause: Uncovered}, nil
+		return oplog.Pos{}, reason
+	case stable.Seq > covered.Seq, stable == covered:
+		return covered, Reason{Cause: Uncovered}
 	case stable.Seq == covered.Seq:
-		return oplog.Pos{}, Reason{Cause: Disputed, Replica: reason.Replica}, nil
-	case h.Floor.Covers(d, stable.Seq):
-		return oplog.Pos{}, reason, nil
+		return oplog.Pos{}, Reason{Cause: Disputed, Replica: reason.Replica}
 	}
-	id, err := h.Held(d, stable.Seq)
-	switch {
-	case errors.Is(err, ErrCorrupt):
-		return oplog.Pos{}, Reason{Cause: BadChain}, nil
-	case err != nil:
-		return oplog.Pos{}, Reason{}, err
-	case id != stable.ID:
-		return oplog.Pos{}, Reason{Cause: Disputed, Replica: reason.Replica}, nil
-	}
-	return stable, reason, nil
+	return stable, reason
 }
 
 // MatchCollected compares the ops of a push that lie at or below the floor, which the relay does not hold any more, by what links

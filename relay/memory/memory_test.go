@@ -1,9 +1,12 @@
 package memory_test
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"testing"
 	"time"
 
+	"github.com/syncnode/syncnode/oplog"
 	"github.com/syncnode/syncnode/relay"
 	"github.com/syncnode/syncnode/relay/memory"
 	"github.com/syncnode/syncnode/relay/relaytest"
@@ -51,4 +54,48 @@ func TestForgottenOpsCanBeOfferedAgain(t *testing.T) {
 	if got, err := r.Push(t.Context(), "a", ops); err != nil || got != (relay.Pushed{Accepted: 3, Duplicate: 2}) {
 		t.Errorf("offered again: %+v, %v", got, err)
 	}
+}
+
+func TestWhatWasForgottenIsNotCollected(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	r, a := memory.New(memory.Config{Now: func() time.Time { return now }, EvictAfter: -1, Grace: -1}), relaytest.NewAuthor("a")
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	collect := func(want relay.Cause, dropped int) {
+		t.Helper()
+		var got relay.Collection
+		sum := 0
+		for range 2 { // marks, deletes
+			var err error
+			got, err = r.Collect(t.Context())
+			must(err)
+			sum += got.Dropped["a"]
+		}
+		if got.Reasons["a"].Cause != want || sum != dropped {
+			t.Errorf("%+v, dropped %d; expected %d and %q", got, sum, dropped, want)
+		}
+	}
+	_, err := r.Push(t.Context(), "a", a.Write(t, 6, 60))
+	must(err)
+	at := oplog.Frontier{"a": a.Head()}
+	body := []byte("state")
+	sum := sha256.Sum256(body)
+	must(r.Register(t.Context(), "a", relay.Replica))
+	must(r.Ack(t.Context(), "a", at))
+	must(r.PutCheckpoint(t.Context(), "a", relay.Checkpoint{Hash: hex.EncodeToString(sum[:]), Frontier: at, Body: body}))
+	r.Forget("a", 3)
+	now = now.Add(1000 * 24 * time.Hour) // nobody is evicted
+	collect(relay.BadChain, 0)
+	other := a.Clone(3)
+	_, err = r.Push(t.Context(), "a", other.Write(t, 4, 60))
+	must(err)
+	collect(relay.Disputed, 0)
+	r.Forget("a", 3)
+	_, err = r.Push(t.Context(), "a", a.Ops)
+	must(err)
+	collect("", 6)
 }
