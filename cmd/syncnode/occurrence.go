@@ -20,7 +20,7 @@ type occurrenceFlags struct {
 
 func (o *occurrenceFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&o.key, "occurrence", "", "the `TEXT` that names this occurrence: 1 to 255 bytes without control characters")
-	flags.DurationVar(&o.every, "every", 0, "name the multiple of `D` since 1970 that is nearest to now; the trigger should fire every D")
+	flags.DurationVar(&o.every, "every", 0, "name the multiple of `D` since 1970 that is nearest to now; the trigger should fire on those multiples, not half-way between")
 	flags.StringVar(&o.at, "at", "", "with --every: take this `INSTANT` as now, to name a run that was due earlier")
 }
 

@@ -106,7 +106,7 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 		}
 	}
 	if len(f.endpoints) == 0 {
-		log.Warn("the embedded etcd serves one process at a time: commands on this data directory wait while it is served")
+		log.Warn("the embedded etcd serves one process at a time: commands on this data directory wait while it is served; with --endpoints, or --member-name and --member-cluster, both work at once")
 	}
 	return unlessAsked(ctx, f.serve(ctx, log))
 }
