@@ -32,6 +32,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/syncnode/syncnode/internal/durable"
@@ -47,6 +48,9 @@ const (
 
 // ErrCorrupt: a file of the data directory cannot be read as what it is.
 var ErrCorrupt = errors.New("identity: damaged file")
+
+// ErrGiven: the id was given by hand, and a person has to give another. Nothing was changed.
+var ErrGiven = errors.New("identity: id given by hand cannot be renewed")
 
 // Options of Open. The zero value is right for programs.
 type Options struct {
@@ -130,6 +134,38 @@ func settle(dir, machine, host string) (Identity, error) {
 			return have.identity(dir, ""), nil
 		}
 	}
+	return write(have, found, reason, dir, machine, host)
+}
+
+// Renew gives a new id to a data directory whose id must not be used any more, for the reason given. If the id was replaced before it
+// changes nothing and gives the present one, without a notice. It fails with [ErrGiven] for an id given by hand.
+func Renew(dataDir, frozen, reason string, o Options) (Identity, error) {
+	if o.Device != "" {
+		return Identity{}, fmt.Errorf("%w: %s", ErrGiven, o.Device)
+	}
+	dir, err := proc.Canonical(dataDir)
+	if err != nil {
+		return Identity{}, fmt.Errorf("name of the data directory: %w", err)
+	}
+	lock, err := durable.Lock(filepath.Join(dir, lockName))
+	if err != nil {
+		return Identity{}, fmt.Errorf("lock identity: %w", err)
+	}
+	defer lock.Close()
+	have, found, err := read(dir)
+	switch {
+	case err != nil:
+		return Identity{}, err
+	case slices.Contains(have.Previous, frozen):
+		return have.identity(dir, ""), nil
+	case !found || have.Device != frozen:
+		return Identity{}, fmt.Errorf("renew identity: the data directory is device %q and was never %q", have.Device, frozen)
+	}
+	return write(have, true, reason, dir, machineHash(o.MachineID), o.Host)
+}
+
+// write makes the id after have. The lock is held.
+func write(have device, found bool, reason, dir, machine, host string) (Identity, error) {
 	next := device{V: formatVersion, Device: newID(host), Incarnation: have.Incarnation + 1, Dir: dir, Machine: machine}
 	notice := ""
 	if found {

@@ -240,3 +240,34 @@ func neutral(t *testing.T, text []byte) []byte {
 	out := strings.ReplaceAll(string(text), d["dir"].(string), "/data")
 	return regexp.MustCompile(`-[0-9a-f]{8}"`).ReplaceAll([]byte(out), []byte(`-00000000"`))
 }
+
+func TestAFrozenIDIsRenewedOnceAndRemembered(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	o := identity.Options{MachineID: "m1", Host: "web01"}
+	old, err := identity.Open(dir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := identity.Renew(dir, old.Device, "the relay holds another chain", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if next.Device == old.Device || next.Incarnation != 2 || len(next.Previous) != 1 || next.Previous[0] != old.Device ||
+		!strings.Contains(next.Notice, "the relay holds another chain") || !strings.Contains(next.Notice, next.Device) {
+		t.Errorf("renewed as %+v", next)
+	}
+	for what, again := range map[string]func() (identity.Identity, error){
+		"renewed again": func() (identity.Identity, error) { return identity.Renew(dir, old.Device, "again", o) },
+		"opened":        func() (identity.Identity, error) { return identity.Open(dir, o) },
+	} {
+		if got, err := again(); err != nil || got.Device != next.Device || got.Incarnation != 2 || got.Notice != "" {
+			t.Errorf("%s: %+v, %v", what, got, err)
+		}
+	}
+	if _, err := identity.Renew(dir, "someone-else", "why", o); err == nil {
+		t.Error("an id was renewed that this directory never had")
+	}
+	if _, err := identity.Renew(dir, "mine", "why", identity.Options{Device: "mine"}); !errors.Is(err, identity.ErrGiven) {
+		t.Errorf("an id given by hand: %v", err)
+	}
+}

@@ -14,9 +14,10 @@ import (
 
 var hashes = []string{strings.Repeat("1a", 32), strings.Repeat("2b", 32)}
 
-// small makes a segment of about every op.
+// small makes a segment of about every second op, and does not wait for the disk.
 func small(dir string) journal.Config {
 	cfg := config(dir)
+	cfg.FS = &faulty{fast: true}
 	cfg.SegmentBytes = 600
 	return cfg
 }
@@ -303,7 +304,7 @@ func TestACrashAtAnyStepOfCutAndCompactionLeavesARepeatableState(t *testing.T) {
 	for n := 0; ; n++ {
 		dir := t.TempDir()
 		f, cfg := faultyConfig(dir)
-		cfg.SegmentBytes = 600
+		cfg.SegmentBytes, f.fast = 600, true
 		j, own, peers := history(t, cfg)
 		c, segments := cutAt(hashes[0], own[9], peers[9]), len(names(t, dir, "*.jsonl"))
 		left, hit := n, false

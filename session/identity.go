@@ -107,6 +107,15 @@ func (s *Session) freeze(fork bool, own, there oplog.Pos) error {
 	return e
 }
 
+// loadFrozen takes the note that an earlier session left.
+func (s *Session) loadFrozen() error {
+	f, ok, err := s.cfg.Journal.Frozen()
+	if err == nil && ok {
+		s.frozen = &FrozenError{Device: s.cfg.Device, Fork: f.Fork, Own: f.Own, Relay: f.Relay}
+	}
+	return err
+}
+
 func (s *Session) frozenErr() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -76,6 +76,11 @@ func (p *pump) run(ctx context.Context) error {
 		return err
 	}
 	refused := p.offer(ctx)
+	if errors.Is(refused, ErrFrozen) {
+		if err := p.noteFrozen(ctx); err != nil {
+			refused = errors.Join(refused, err) // the next pump tries again
+		}
+	}
 	if refused != nil && (unreached(refused) || ctx.Err() != nil) {
 		return refused
 	}

@@ -1,0 +1,125 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/syncnode/syncnode/journal"
+	"github.com/syncnode/syncnode/oplog"
+	"github.com/syncnode/syncnode/relay"
+)
+
+// noteFrozen makes the freezing of the id durable, together with where the ops begin that the relay does not have.
+func (p *pump) noteFrozen(ctx context.Context) error {
+	if _, ok, err := p.cfg.Journal.Frozen(); ok || err != nil {
+		return err
+	}
+	p.mu.Lock()
+	f := *p.frozen
+	p.mu.Unlock()
+	first, err := p.unpushed(ctx, &f)
+	if err != nil {
+		return fmt.Errorf("find the ops that the relay does not have: %w", err)
+	}
+	return p.cfg.Journal.Freeze(ctx, journal.Frozen{First: first, Fork: f.Fork, Own: f.Own, Relay: f.Relay})
+}
+
+// unpushed finds the first own op that is not in the relay's chain, by halving.
+func (p *pump) unpushed(ctx context.Context, f *FrozenError) (uint64, error) {
+	if f.Own.ID == "" {
+		return 0, nil
+	}
+	if !f.Fork {
+		return f.Own.Seq + 1, nil
+	}
+	low, high := uint64(0), min(f.Own.Seq, f.Relay.Seq)+1 // ops below low are common, the one at high is not
+	if floor, ok := p.info.Floor[p.cfg.Device]; ok {
+		id, err := p.ownAt(floor.Seq)
+		if err != nil {
+			return 0, err
+		}
+		if id != floor.ID {
+			return 0, fmt.Errorf("%w: the chains part below seq %d, which the relay collected", errUnproved, floor.Seq)
+		}
+		low = floor.Seq + 1
+	}
+	for low < high {
+		mid := low + (high-low)/2
+		theirs, err := p.theirs(ctx, mid)
+		if err != nil {
+			return 0, err
+		}
+		ours, err := p.ownAt(mid)
+		if err != nil {
+			return 0, err
+		}
+		if ours == theirs {
+			low = mid + 1
+		} else {
+			high = mid
+		}
+	}
+	return low, nil
+}
+
+// theirs is the id of the op at a seq of the own chain, as the relay has it.
+func (p *pump) theirs(ctx context.Context, seq uint64) (oplog.OpID, error) {
+	want := relay.Want{Held: oplog.Frontier{}, MaxBytes: 1}
+	if seq > 0 {
+		id, err := p.ownAt(seq - 1)
+		if err != nil {
+			return "", err
+		}
+		want.Held[p.cfg.Device] = oplog.Pos{Seq: seq - 1, ID: id}
+	}
+	for device := range p.info.Heads {
+		if device != p.cfg.Device {
+			want.Skip = append(want.Skip, device)
+		}
+	}
+	page, err := p.relay.Pull(ctx, p.cfg.Device, want)
+	if err != nil {
+		return "", err
+	}
+	for _, op := range page.Ops {
+		if op.Device == p.cfg.Device && op.Seq == seq {
+			return op.ID, op.Check()
+		}
+	}
+	return "", fmt.Errorf("%w: it does not give own op %d", errUnproved, seq)
+}
+
+// Reissue writes the ops that no relay has of a journal whose id is frozen again under a new id, and says how many. It has to be called
+// before the new id is used, and whenever a device that was renewed starts: what was running under the old id may have recorded its
+// end since. It may be repeated, also after a crash, and writes nothing twice. It fails with journal.ErrNotFrozen or an error of
+// either journal.
+//
+// An intent refers to the old op as `reissue_of`, and keeps the device of its attempt. Other payloads stay as they are; the file
+// REISSUED.json of the new journal says which op stands for which.
+func Reissue(ctx context.Context, from, to *journal.Journal) (int, error) {
+	return to.Reissue(ctx, from, again)
+}
+
+// again is the op as it is written under another id.
+func again(op oplog.Op) (journal.Draft, error) {
+	d := journal.Draft{Scope: op.Scope, Surface: op.Surface, Payload: op.Payload}
+	var members map[string]json.RawMessage
+	if op.Surface != oplog.Intents || json.Unmarshal(op.Payload, &members) != nil || members == nil {
+		return d, nil
+	}
+	delete(members, "settled") // speaks of sequence numbers of the old chain
+	members["reissue_of"] = quoted(string(op.ID))
+	if _, ok := members["device"]; !ok {
+		members["device"] = quoted(op.Device)
+	}
+	payload, err := oplog.Canonical(members)
+	if _, large := errors.AsType[*oplog.SizeError](err); large {
+		return d, nil // the words themselves matter more than the reference
+	}
+	d.Payload = payload
+	return d, err
+}
+
+func quoted(id string) json.RawMessage { return json.RawMessage(`"` + id + `"`) }
