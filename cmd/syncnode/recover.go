@@ -129,6 +129,9 @@ be repeated: what the ledger has is not written again. It may take long, and is 
 					}
 					offered++
 				}
+				if offered == 0 {
+					return fmt.Errorf("device %s has no outcome to offer: is --data-dir %s the one that ran things here?", be.device, b.dataDir)
+				}
 				return printOne(out, cmd.OutOrStdout(), map[string]any{"device": be.device, "offered": offered},
 					fmt.Sprintf("the ledger holds all %d outcomes of device %s\n", offered, be.device))
 			})

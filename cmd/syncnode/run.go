@@ -283,7 +283,7 @@ func printRun(cmd *cobra.Command, out outputFlag, r runRow) error {
 		case a.Alive:
 			text.WriteString("  its process is alive")
 		default:
-			text.WriteString("  its process is gone")
+			text.WriteString("  its process is gone; look for what it started")
 		}
 		if a.By != "" {
 			fmt.Fprintf(&text, "  by %s: %s", plain(a.By), plain(a.Reason))

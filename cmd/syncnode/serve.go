@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 	"github.com/syncnode/syncnode/journal"
 	"github.com/syncnode/syncnode/node"
 	"github.com/syncnode/syncnode/relay"
+	relaydir "github.com/syncnode/syncnode/relay/dir"
 	relayetcd "github.com/syncnode/syncnode/relay/etcd"
 	"github.com/syncnode/syncnode/session"
 )
@@ -61,7 +63,7 @@ func newServe() *cobra.Command {
 
 func (f *serveFlags) register(flags *pflag.FlagSet) {
 	f.backendFlags.register(flags)
-	flags.StringVar(&f.relay, "relay", "etcd", "the `PLACE` where peers meet: etcd or none")
+	flags.StringVar(&f.relay, "relay", "etcd", "the `PLACE` where peers meet: etcd, dir:PATH (a shared or synchronised folder) or none")
 	flags.DurationVar(&f.pumpEvery, "pump-every", node.DefaultPumpEvery, "how often to look at the relay; news is fetched sooner")
 	flags.Int64Var(&f.relayMax, "relay-max-bytes", relayetcd.DefaultMaxBytes, "the `BYTES` of op lines that the relay may hold in etcd")
 	flags.StringVar(&f.member.Name, "member-name", "", "be the member of this `NAME` of an etcd cluster")
@@ -71,10 +73,19 @@ func (f *serveFlags) register(flags *pflag.FlagSet) {
 	flags.DurationVar(&f.start, "member-timeout", 2*time.Minute, "how long to wait for a quorum of members")
 }
 
+// relayDir is the folder of --relay dir:PATH; empty if it is another relay.
+func (f *serveFlags) relayDir() string {
+	path, _ := strings.CutPrefix(f.relay, "dir:")
+	if path == f.relay {
+		return ""
+	}
+	return path
+}
+
 func (f *serveFlags) check() error {
 	switch {
-	case f.relay != "etcd" && f.relay != "none":
-		return usagef("--relay %q: want etcd or none", f.relay)
+	case f.relay != "etcd" && f.relay != "none" && f.relayDir() == "":
+		return usagef("--relay %q: want etcd, dir:PATH or none", f.relay)
 	case (f.member.Name == "") != (f.member.Cluster == ""):
 		return usagef("--member-name and --member-cluster belong together")
 	case f.pumpEvery <= 0 || f.relayMax <= 0 || f.start <= 0:
@@ -199,6 +210,13 @@ func (f *serveFlags) node(ctx context.Context, be *backend, log *slog.Logger) (*
 		return nil, err
 	}
 	relays := map[string]relay.Relay{}
+	if path := f.relayDir(); path != "" {
+		r, err := relaydir.Open(relaydir.Config{Path: path})
+		if err != nil {
+			return nil, err
+		}
+		relays["dir"] = r // for as long as the process lives
+	}
 	if f.relay == "etcd" {
 		open, cancel := context.WithTimeoutCause(ctx, f.timeout, fmt.Errorf("%s did not answer within %s", be.where, f.timeout))
 		defer cancel()

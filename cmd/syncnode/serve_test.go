@@ -318,7 +318,8 @@ func TestWrongFlagsOfANodeAreUsageErrors(t *testing.T) {
 		want string
 		args []string
 	}{
-		{"want etcd or none", []string{"--relay", "pigeon"}},
+		{"want etcd, dir:PATH or none", []string{"--relay", "pigeon"}},
+		{"want etcd, dir:PATH or none", []string{"--relay", "dir:"}},
 		{"belong together", []string{"--member-name", "n1"}},
 		{"must be above 0", []string{"--pump-every", "0s"}},
 		{"must be above 0", []string{"--relay-max-bytes", "-1"}},
@@ -344,4 +345,19 @@ func TestAVerbOnTheDataDirectoryOfAMemberUsesThatMember(t *testing.T) {
 	node.stops()
 	h.call("exec", "--agent", "a", "--occurrence", "k", "--", "touch", "again").want(125, "does not run now", "was not run")
 	h.notThere("again")
+}
+
+func TestNodesConvergeThroughASharedFolder(t *testing.T) {
+	t.Parallel()
+	fleet := spaced(hosts(t, 2, common.get(t).Endpoints()), "folder")
+	folder := filepath.Join(t.TempDir(), "shared")
+	nodes := make([]server, len(fleet))
+	for i, h := range fleet {
+		nodes[i] = h.serve("--relay", "dir:"+folder, "--pump-every", "200ms")
+		h.run("fleet", occ(i))
+	}
+	converge(t, 4, fleet...)
+	for _, n := range nodes {
+		n.stops()
+	}
 }
