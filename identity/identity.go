@@ -4,7 +4,8 @@
 //
 // A data directory on one machine has one device id, whatever process asks first, and several at once get the same. A
 // directory that was copied, moved, or came with a clone of the machine gets a new id, an incarnation, and a notice that
-// says why: one id too many costs a line in a list, one too few costs data. Old ids are kept in the file.
+// says why: one id too many costs a line in a list, one too few costs data. Old ids are kept in the file. Renew does the same for an
+// id that must not be used any more, because its log was restored from a copy or has parted from the one that others know.
 //
 // Clusters remembers which generation was seen behind which endpoints, so that a data directory is not used by mistake
 // against a ledger that was replaced.

@@ -141,9 +141,14 @@ func (s *Session) keptOps(cut string) iter.Seq2[oplog.Op, error] {
 
 // follow is catchUp that starts anew if another process has cut the journal.
 func (s *Session) follow(ctx context.Context) error {
-	err := s.catchUp(ctx)
-	if !errors.Is(err, journal.ErrAnchored) {
+	cut, _, err := s.cfg.Journal.Cut()
+	if err != nil {
 		return err
+	}
+	if cut.Checkpoint == s.cutName() {
+		if err := s.catchUp(ctx); !errors.Is(err, journal.ErrAnchored) {
+			return err
+		}
 	}
 	next := newSession(s.cfg)
 	if err := next.load(); err != nil {
@@ -152,7 +157,10 @@ func (s *Session) follow(ctx context.Context) error {
 	if err := next.catchUp(ctx); err != nil {
 		return err
 	}
-	return s.whileReading(ctx, func() { s.swap(next) })
+	if err := s.whileReading(ctx, func() { s.swap(next) }); err != nil {
+		return err
+	}
+	return s.catchUp(ctx) // what was appended meanwhile
 }
 
 // swap takes the memory of next in place of the own, while nobody reads.

@@ -356,3 +356,61 @@ func TestASessionWithoutAPlaceForCheckpointsRefusesATruncatedJournal(t *testing.
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestADamagedCheckpointOfTheRelayIsReplaced(t *testing.T) {
+	r := collecting()
+	a, b := collected(t, r)
+	r.DamageCheckpoint()
+	if _, _, err := r.Checkpoint(t.Context()); !errors.Is(err, relay.ErrCorrupt) {
+		t.Fatalf("it is not damaged: %v", err)
+	}
+	a.publish(r)
+	c := newSmall(t, "c")
+	pumpAll(r, a, b, c)
+	same(t, a, b, c)
+}
+
+func TestASessionGoesOnAfterAnotherProcessCutItsJournal(t *testing.T) {
+	r := collecting()
+	a, b := newSmall(t, "a"), newSmall(t, "b")
+	a.some(20)
+	b.some(20)
+	pumpAll(r, a, b)
+	other := &device{t: t, name: "a", dir: a.dir, wall: a.wall, disk: a.disk, segment: a.segment}
+	other.open()
+	other.publish(r)
+	other.some(8)
+	other.publish(r)
+	b.some(4)
+	b.pump(r)
+	own := a.some(4)
+	pumpAll(r, a, b)
+	same(t, a, b)
+	if a.HeldFrontier()["a"].ID != own[3].ID || own[0].Seq != 28 {
+		t.Errorf("holds %v of itself", a.HeldFrontier()["a"])
+	}
+	a.publish(r)
+	a.verify()
+}
+
+func TestOpeningReadsTheStateAndNotTheHistory(t *testing.T) {
+	r := collecting()
+	a, b := newSmall(t, "a"), newSmall(t, "b")
+	cost := func(rounds int) int64 {
+		for range rounds {
+			a.some(20)
+			b.some(20)
+			pumpAll(r, a, b)
+			a.publish(r)
+			collect(t, r)
+		}
+		_, before := a.disk.traffic()
+		a.open()
+		_, after := a.disk.traffic()
+		return after - before
+	}
+	once, many := cost(5), cost(40)
+	if many > once*3/2 {
+		t.Errorf("opening read %d bytes, and %d after nine times the history", once, many)
+	}
+}

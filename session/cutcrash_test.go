@@ -2,9 +2,12 @@ package session_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 
+	"github.com/syncnode/syncnode/journal"
+	"github.com/syncnode/syncnode/oplog"
 	"github.com/syncnode/syncnode/relay"
 	"github.com/syncnode/syncnode/relay/memory"
 )
@@ -106,4 +109,47 @@ func TestACrashAtAnyStepOfARebaseIsRepeatable(t *testing.T) {
 		_, _, err := d.Rebase(d.t.Context(), r)
 		return err
 	})
+}
+
+func TestAppendsGoOnWhileTheJournalIsCutAndRebased(t *testing.T) {
+	r := collecting()
+	a, _ := collected(t, r)
+	c := newSmall(t, "c")
+	for _, d := range []*device{a, c} {
+		stop, ended := make(chan struct{}), make(chan error, 1)
+		go func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					ended <- nil
+					return
+				default:
+				}
+				draft := journal.Draft{Scope: oplog.Personal, Surface: oplog.Registry("tool"), Payload: fmt.Appendf(nil, `{"id":"%d"}`, i%7)}
+				ops, err := d.Append(t.Context(), draft)
+				if err == nil && d.HeldFrontier()[d.name].Seq < ops[0].Seq {
+					err = fmt.Errorf("op %d was appended and is not in memory", ops[0].Seq)
+				}
+				if err != nil {
+					ended <- err
+					return
+				}
+			}
+		}()
+		for range 10 {
+			d.pump(r)
+			d.publish(r)
+		}
+		close(stop)
+		if err := <-ended; err != nil {
+			t.Fatalf("%s: %v", d.name, err)
+		}
+		held, digest := d.HeldFrontier(), d.Digest()
+		d.open()
+		if !d.HeldFrontier().Equal(held) || d.Digest() != digest {
+			t.Errorf("%s: memory was not what the journal holds", d.name)
+		}
+	}
+	pumpAll(r, a, c)
+	same(t, a, c)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/syncnode/syncnode/checkpoint"
 	"github.com/syncnode/syncnode/journal"
@@ -89,6 +90,10 @@ func (s *Session) publish(ctx context.Context, r relay.Relay, store relay.Collec
 	}
 	base := s.baseHeader()
 	out.Checkpoint = base.Hash
+	roster = slices.DeleteFunc(roster, func(m relay.Member) bool {
+		_, closed := base.Closed[m.Device]
+		return closed // counts no more
+	})
 	to, more := s.stableCut(&base, relay.Stable(roster))
 	if to.Closed = closable(&base, to.Frontier, info.Heads, retired); len(to.Closed) > 0 {
 		more = true
@@ -116,6 +121,10 @@ func closable(base *checkpoint.Header, stable, heads oplog.Frontier, retired []s
 // takeNewest adopts the relay's newest checkpoint, unless the own one covers it.
 func (s *Session) takeNewest(ctx context.Context, store relay.Collector, out *Published) (relay.Checkpoint, bool, error) {
 	newest, ok, err := store.Checkpoint(ctx)
+	if errors.Is(err, relay.ErrCorrupt) {
+		s.log.Error("the relay's checkpoint is damaged, and is replaced", "cause", err)
+		return newest, false, nil
+	}
 	if err != nil || !ok {
 		return newest, false, err
 	}
