@@ -15,6 +15,8 @@
 // same time, or that the relay keeps what it was given for ever; each device offers its own chain again when
 // the relay's head lies behind.
 //
+// A relay that is a [Collector] also keeps the newest checkpoint, and drops what it covers and every replica has.
+//
 // # Failure
 //
 // An error that matches [ErrNotSent] says that nothing happened. One that matches [ErrIndeterminate] says that

@@ -162,17 +162,18 @@ func TestACollectionThatRacesIsJudgedAnew(t *testing.T) {
 			t.Errorf("dropped %v and %v, %d ops are left", mine.Dropped, other.Dropped, len(s.keys("op/")))
 		}
 	})
-	t.Run("a collector that stopped in the middle of marking is no danger", func(t *testing.T) {
+	t.Run("a collector that stopped in the middle of marking marks nothing later", func(t *testing.T) {
 		s := newShelf(t, c)
 		s.put(199)
-		s.kv.before(2, func() { // it has put its mark; everything goes on until that mark is gone, and another is there
-			s.now = s.now.Add(relay.Grace)
+		s.kv.before(2, func() { // it has put its mark, and another collection takes that for complete and removes it
+			s.now = s.now.Add(2 * relay.EvictAfter)
 			s.collect(s.other)
 		})
-		s.collect(s.mine)
-		if got := len(s.keys("op/")); got != 300 {
-			t.Errorf("%d ops are left, expected all", got)
+		if got := s.collect(s.mine); len(got.Floor) != 0 || len(s.keys("mark")) != 0 {
+			t.Errorf("%+v; a floor without a mark", got)
 		}
+		s.do(s.other.Ack(t.Context(), "a", s.at(299)))
+		s.collect(s.other)
 		s.now = s.now.Add(relay.Grace)
 		if got := s.collect(s.other); got.Dropped["a"] != 200 {
 			t.Errorf("%+v", got)
@@ -272,19 +273,18 @@ func TestLeftoversOfUploadsAreCollected(t *testing.T) {
 	c := single(t, cluster.Config{})
 	s := newShelf(t, c)
 	newest := s.put(5)
-	body := bytes.Repeat([]byte("x"), 3<<20)
+	body := bytes.Repeat([]byte("x"), 12<<20)
 	stop := errors.New("stopped")
-	for write := 2; write <= 8; write += 3 {
+	for _, write := range []int{2, 4} {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		s.kv.before(write, func() { cancel(stop) })
-		if err := s.mine.PutCheckpoint(ctx, "a", checkpointOf(append(body, byte(write)), s.at(50), nil)); err == nil {
-			t.Fatal("it was not stopped")
+		err := s.mine.PutCheckpoint(ctx, "a", checkpointOf(append(body, byte(write)), s.at(50), nil))
+		if !errors.Is(err, relay.ErrIndeterminate) || !errors.Is(err, stop) {
+			t.Fatalf("a put that was stopped: %v", err)
 		}
 	}
-	if err := s.mine.PutCheckpoint(t.Context(), "a", checkpointOf(make([]byte, relay.MaxCheckpoint), s.at(50), nil)); err != nil {
-		if !errors.Is(err, relay.ErrFull) {
-			t.Fatal(err)
-		}
+	if err := s.mine.PutCheckpoint(t.Context(), "a", checkpointOf(body, s.at(50), nil)); !errors.Is(err, relay.ErrFull) {
+		t.Errorf("a third of 12 MiB on its way: %v, expected ErrFull", err)
 	}
 	left := len(s.keys("checkpoint/"))
 	s.collect(s.mine)
@@ -293,15 +293,13 @@ func TestLeftoversOfUploadsAreCollected(t *testing.T) {
 	}
 	s.now = s.now.Add(relay.Grace)
 	s.collect(s.mine)
-	if got, ok, err := s.mine.Checkpoint(t.Context()); !ok || err != nil || len(s.keys("checkpoint/upload/")) != 0 {
-		t.Errorf("checkpoint %.12s (was %.12s), %v, uploads %v", got.Hash, newest.Hash, err, s.keys("checkpoint/upload/"))
+	if got := s.keys("checkpoint/"); len(got) != 2 {
+		t.Errorf("keys are left over: %v", got)
 	}
-	for _, key := range s.keys("checkpoint/chunk/") {
-		got, _, _ := s.mine.Checkpoint(t.Context())
-		if !strings.Contains(key, got.Hash) {
-			t.Errorf("%s is left over", key)
-		}
+	if got, _, err := s.mine.Checkpoint(t.Context()); err != nil || got.Hash != newest.Hash {
+		t.Errorf("the newest checkpoint: %.12s, %v", got.Hash, err)
 	}
+	s.put(60)
 }
 
 func TestTheRelayStaysBoundedByWhatLives(t *testing.T) {

@@ -75,7 +75,8 @@ func TestConformance(t *testing.T) {
 
 func TestWhatIsNotNewIsNotProposed(t *testing.T) {
 	c := single(t, cluster.Config{})
-	r := open(t, etcd.Config{Client: c.Client(t), Namespace: namespace()})
+	now := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+	r := open(t, etcd.Config{Client: c.Client(t), Namespace: namespace(), Now: func() time.Time { return now }})
 	ctx := t.Context()
 	count := func(what string, want int, call func() error) {
 		t.Helper()
@@ -105,6 +106,17 @@ func TestWhatIsNotNewIsNotProposed(t *testing.T) {
 		_, err := r.Pull(ctx, "a", relay.Want{Held: held})
 		return errors.Join(err, hello(), ack())
 	})
+	collect := func() error { _, err := r.Collect(ctx); return err }
+	c1 := checkpointOf(make([]byte, 1<<20), held, nil)
+	put := func() error { return r.PutCheckpoint(ctx, "a", c1) }
+	count("a collection without a checkpoint", 0, collect)
+	count("a checkpoint of two chunks", 4, put)
+	count("the same checkpoint", 0, put)
+	count("the first phase, for one chain", 2, collect)
+	count("a collection before the grace is over", 0, collect)
+	now = now.Add(relay.Grace)
+	count("the second phase, for 1000 ops", 9, collect)
+	count("a collection without news", 0, collect)
 }
 
 func TestAPushWhoseReplyIsLostIsSettledByPushingAgain(t *testing.T) {
