@@ -131,4 +131,3 @@ func (b bench) wantDropped(want map[string]int, floor oplog.Frontier, reasons ma
 		b.t.Fatalf("hello says the floor is %v (%v), expected %v", info.Floor, err, floor)
 	}
 }
-
