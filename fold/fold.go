@@ -200,6 +200,13 @@ func (s *State) Records(surface oplog.Surface) iter.Seq[Record] {
 	}
 }
 
+// Intents yields the intents behind the state: of each agent, run, attempt, author and claim the winner, in bytewise order of these.
+func (s *State) Intents() iter.Seq[Record] {
+	return func(yield func(Record) bool) {
+		s.intents(func(rec *Record) bool { return yield(*rec) })
+	}
+}
+
 // Events yields the ops of a surface of the events tier in the order (hlc, op id). What depends on the path, such
 // as an average, is computed by replaying them; it is not part of the state.
 func (s *State) Events(surface oplog.Surface) iter.Seq[Record] {

@@ -47,7 +47,7 @@ func factsOf(h *checkpoint.Header, state *fold.State) Facts {
 	maps.Copy(f.Heads, h.Closed)
 	if state != nil {
 		f.Intents = func(yield func(oplog.Op) bool) {
-			for r := range state.Records(oplog.Intents) {
+			for r := range state.Intents() {
 				if !yield(oplog.Op{ID: r.ID, Device: r.HLC.Device, HLC: r.HLC, Scope: r.Scope, Surface: r.Surface, Payload: r.Payload}) {
 					return
 				}
@@ -55,6 +55,16 @@ func factsOf(h *checkpoint.Header, state *fold.State) Facts {
 		}
 	}
 	return f
+}
+
+// ReadFacts are the facts of a checkpoint, all intents included: from them an index is made anew that was lost with its copy. Errors
+// are those of checkpoint.Store.Load.
+func ReadFacts(store *checkpoint.Store, name string) (Facts, error) {
+	c, _, err := store.Load(checkpoint.Hash(name))
+	if err != nil {
+		return Facts{}, err
+	}
+	return factsOf(&c.Header, c.State), nil
 }
 
 // load puts the checkpoint that the journal begins at into the empty memory.
