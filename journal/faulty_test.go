@@ -19,8 +19,6 @@ type faulty struct {
 	fail func(call, name string) error
 	// short cuts a write to so many bytes, if it is not negative.
 	short func(name string, n int) int
-	// lie makes a failing sync or write happen nevertheless, as disks do.
-	lie bool
 	// fast does not wait for the real disk.
 	fast bool
 }
