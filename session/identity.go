@@ -66,7 +66,9 @@ func (s *Session) ownAt(seq uint64) (oplog.OpID, error) {
 // ahead decides what it means that the relay holds own ops beyond the journal's end: the first of them continues
 // the journal, or something else. The relay has to show it.
 func (p *pump) ahead(ctx context.Context, own oplog.Head, known bool) error {
-	want := relay.Want{Held: oplog.Frontier{}, MaxBytes: 1}
+	// The chains that are skipped count as held: a relay that collected them would send us to its checkpoint otherwise.
+	want := relay.Want{Held: p.HeldFrontier(), MaxBytes: 1}
+	delete(want.Held, p.cfg.Device)
 	if known {
 		want.Held[p.cfg.Device] = own.Pos()
 	}
