@@ -2,6 +2,7 @@ package journal
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 )
@@ -87,7 +88,7 @@ func (j *Journal) coveredSegment(number, next uint64, cut *Cut) (bool, error) {
 		covered = cut.covers(e.Op)
 		return covered
 	})
-	if err == errStopped {
+	if errors.Is(err, errStopped) {
 		err = nil
 	}
 	return covered && err == nil, err
