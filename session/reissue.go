@@ -66,7 +66,8 @@ func (p *pump) unpushed(ctx context.Context, f *FrozenError) (uint64, error) {
 
 // theirs is the id of the op at a seq of the own chain, as the relay has it.
 func (p *pump) theirs(ctx context.Context, seq uint64) (oplog.OpID, error) {
-	want := relay.Want{Held: oplog.Frontier{}, MaxBytes: 1}
+	want := relay.Want{Held: p.HeldFrontier(), MaxBytes: 1} // what is skipped counts as held
+	delete(want.Held, p.cfg.Device)
 	if seq > 0 {
 		id, err := p.ownAt(seq - 1)
 		if err != nil {
