@@ -181,8 +181,8 @@ func strongest(log []Record, device string) (closer Record, foreign State) {
 		case r.State == Open, resolved && !own && r.State != Committed:
 		case !own && !resolved:
 			foreign = stronger(foreign, r.State)
-		case stronger(closer.State, r.State) != closer.State:
-			closer = r
+		case stronger(closer.State, r.State) != closer.State, own && r.State == closer.State && closer.Author != device:
+			closer = r // of equals the device's own word, whatever order the log is read in
 		}
 	}
 	return closer, foreign

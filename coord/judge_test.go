@@ -299,3 +299,17 @@ func TestAfterItsRepairsTheLedgerAloneSaysTheSame(t *testing.T) {
 		}
 	})
 }
+
+// Found by the property above: of two commits, of the device and of a resolver, the one read first decided.
+func TestADevicesOwnCommitCountsBesideAResolvers(t *testing.T) {
+	v := coord.View{Entry: coord.Entry{Agent: "a", Run: "r"}}
+	own := coord.Record{Run: "r", Attempt: coord.NewNonce(), Device: "me", Author: "me", Epoch: 1, State: coord.Committed}
+	resolver := own
+	resolver.Author, resolver.Resolver = "you", true
+	for _, log := range [][]coord.Record{{own, resolver}, {resolver, own}} {
+		got := coord.Judge(v, log, coord.Facts{Device: "me"})
+		if got.State != coord.RunCommitted || got.Disputed || len(got.Repairs) != 1 {
+			t.Errorf("%+v", got)
+		}
+	}
+}

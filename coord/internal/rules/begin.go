@@ -132,7 +132,7 @@ func Open(f Facts, b coord.Begin, a coord.Attempt) coord.Entry {
 		}
 	}
 	e.Attempts = append(e.Attempts, a)
-	return Trim(e)
+	return Trim(e, b.Retry)
 }
 
 // Attempt is the attempt that b opens under l: liveness is that of the process, also for a lease without one.
@@ -157,7 +157,7 @@ func Cancel(f Facts, b coord.Begin, now time.Time) (e coord.Entry, changed bool,
 			return f.Entry, false, fmt.Errorf("cancel: %w", verdict(coord.ErrInDoubt, b.Run, a))
 		default:
 			e.Attempts[i] = closed(a, coord.Void, coord.CauseGivenUp, now)
-			return Trim(e), true, nil
+			return Trim(e, a.ID), true, nil
 		}
 	}
 	if _, ok := e.Last(committed); ok {

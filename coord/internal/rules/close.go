@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"slices"
 	"time"
 
 	"github.com/syncnode/syncnode/coord"
@@ -10,15 +11,16 @@ import (
 const Kept = 8
 
 // Trim drops the oldest closed attempts beyond Kept. All committed and all open attempts stay, and so does
-// the last failure that nothing permits to repeat: the state of the run never changes.
-func Trim(e coord.Entry) coord.Entry {
+// the last failure that nothing permits to repeat: the state of the run never changes. spare names attempts that
+// were closed just now, however early they began: what asks about them again has to find them.
+func Trim(e coord.Entry, spare ...string) coord.Entry {
 	blocker, blocked := e.Last(blocking)
 	var kept []coord.Attempt
 	others := 0
 	for i := len(e.Attempts) - 1; i >= 0; i-- {
 		a := e.Attempts[i]
 		if a.State != coord.Committed && a.State != coord.Open {
-			if others++; others > Kept && !(blocked && a.ID == blocker.ID) {
+			if others++; others > Kept && !(blocked && a.ID == blocker.ID) && !slices.Contains(spare, a.ID) {
 				continue
 			}
 		}
@@ -45,7 +47,7 @@ func Join(f Facts, o coord.Outcome) (e coord.Entry, changed bool) {
 		if e.Attempts[i], changed = join(a, o.Attempt); !changed {
 			return f.Entry, false
 		}
-		return Trim(e), true
+		return Trim(e, a.ID), true
 	}
 	if o.Attempt.State != coord.Committed {
 		return f.Entry, false // a void or failed attempt that is not there closes nothing
@@ -101,7 +103,7 @@ func Resolve(f Facts, r coord.Resolution, now time.Time) (e coord.Entry, changed
 		a = closed(a, r.As, coord.CauseResolved, now)
 		a.By, a.Reason, a.Permitted = r.By, r.Reason, false
 		e.Attempts[i] = a
-		return Trim(e), true, nil
+		return Trim(e, a.ID), true, nil
 	}
 	return f.Entry, false, &coord.MovedError{View: f.View()}
 }

@@ -354,3 +354,16 @@ func TestKeepNeedsTheVeryProcessOrProof(t *testing.T) {
 		}
 	}
 }
+
+// Found by the property above: the oldest attempt, closed last, was dropped in the step that closed it.
+func TestAnAttemptThatWasClosedJustNowIsKeptHoweverEarlyItBegan(t *testing.T) {
+	f := Facts{Found: true, Alive: func(string) bool { return false }}
+	f.Entry.Attempts = append(f.Entry.Attempts, coord.Attempt{ID: id(0), State: coord.Open})
+	for i := range Kept {
+		f.Entry.Attempts = append(f.Entry.Attempts, coord.Attempt{ID: id(i + 1), State: coord.Void})
+	}
+	e, changed := Join(f, coord.Outcome{Attempt: coord.Attempt{ID: id(0), State: coord.Void}})
+	if got, ok := e.Find(id(0)); !changed || !ok || got.State != coord.Void {
+		t.Errorf("changed %v, found %v: %+v", changed, ok, got)
+	}
+}
