@@ -2,7 +2,7 @@
 # Runs each fuzz target of the module for FUZZTIME. A module without any is an error: the list was lost.
 #
 # go test -fuzz sometimes ends a target with a bare "context deadline exceeded" when its own time is over while a worker
-# is still at an input (golang/go#48591). That is told, and no finding: a finding names the input that failed.
+# is still at an input (golang/go#75804, fixed in Go 1.27). That is told, and no finding: a finding names the input that failed.
 set -eu
 go=${GO:-go}
 log=$(mktemp)
