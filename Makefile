@@ -35,7 +35,7 @@ bench: ## all benchmarks once, to be compared by benchstat
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./...
 
 cluster: ## all that embeds the etcd server: three-member clusters, faults, containers
-	@GO="$(GO)" sh internal/ci/test.sh -count=1 -shuffle=on $(shell $(GO) list ./... | grep -E '$(HEAVY)')
+	@GO="$(GO)" sh internal/ci/test.sh -p 1 -count=1 -shuffle=on $(shell $(GO) list ./... | grep -E '$(HEAVY)')
 
 compose: ## three nodes in containers, where Docker runs
 	$(GO) test -count=1 -v ./test/compose/...
