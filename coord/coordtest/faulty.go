@@ -99,11 +99,20 @@ func lostAfter(op string) error {
 // change makes one call that changes something and has a result; a copy's result is dropped.
 func change[T any](f *Flaky, op string, late lateCall, do func() (T, error)) (got T, err error) {
 	var first T
+	var refused error
 	answered := false
 	if err := f.sendFor(op, late, func() error {
+		if refused != nil {
+			// A copy of a grant that was refused is the same guarded request: it can never be granted any more. Asked
+			// anew it would be another request, whose grant nobody knows of.
+			return refused
+		}
 		t, err := do()
 		if !answered {
 			first, answered = t, true
+			if late.grant != "" {
+				refused = err
+			}
 		}
 		return err
 	}); err != nil {
