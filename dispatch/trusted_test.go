@@ -11,11 +11,10 @@ import (
 
 func TestAPermitIsTrustedUntilTwoThirdsOfTheLeaseAndNotBeyond(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *memory.Store) {
-		h, w := newHost(t, s, "a"), &work{takes: time.Hour}
+		h, w, thaw := newHost(t, s, "a"), &work{takes: time.Hour}, func() {}
 		w.inside = func(h *host, p dispatch.Permit) {
 			lease, _, _ := h.memory().Current(t.Context(), agent)
-			thaw := h.c.freeze()
-			defer thaw()
+			thaw = h.c.freeze() // until the run has ended: a thaw at the very instant of the doubt could still save it
 			end := lease.Sent.Add(coord.DefaultTTL * 2 / 3)
 			time.Sleep(time.Until(end) - time.Nanosecond)
 			if err := p.Trusted(); err != nil {
@@ -26,6 +25,8 @@ func TestAPermitIsTrustedUntilTwoThirdsOfTheLeaseAndNotBeyond(t *testing.T) {
 				t.Error("it is trusted at two thirds of a lease that is not renewed")
 			}
 		}
-		wantCode(t, h.run(w), 111, dispatch.Yes, coord.RunFailed)
+		r := h.run(w)
+		thaw()
+		wantCode(t, r, 111, dispatch.Yes, coord.RunFailed)
 	})
 }
