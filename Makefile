@@ -4,6 +4,7 @@ FUZZTIME  ?= 10s
 # Packages whose tests link the etcd server: too heavy to build again for the race detector on each change.
 HEAVY      = /coord/etcd$$|/relay/etcd$$|/test/cluster$$|/test/compose$$|/cmd/syncnode$$|/internal/embedded$$|/node$$
 LIGHT      = $(shell $(GO) list ./... | grep -Ev '$(HEAVY)')
+EMBEDDING  = $(shell $(GO) list ./... | grep -E '$(HEAVY)')
 
 .PHONY: help check test lint race race-all fuzz bench cluster compose full build image
 
@@ -25,8 +26,8 @@ lint: ## vet, gofmt, staticcheck, module hygiene
 race: ## race detector on all that does not embed the etcd server
 	@GO="$(GO)" sh internal/ci/test.sh -race -shuffle=on $(LIGHT)
 
-race-all: ## race detector on everything
-	$(GO) test -race -shuffle=on -timeout 30m ./...
+race-all: race ## race detector on everything, what embeds etcd one package at a time
+	@GO="$(GO)" sh internal/ci/test.sh -race -p 1 -count=1 -shuffle=on -timeout 30m $(EMBEDDING)
 
 fuzz: ## every fuzz target for FUZZTIME
 	@FUZZTIME=$(FUZZTIME) GO="$(GO)" sh internal/ci/fuzz.sh
@@ -35,7 +36,7 @@ bench: ## all benchmarks once, to be compared by benchstat
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./...
 
 cluster: ## all that embeds the etcd server: three-member clusters, faults, containers
-	@GO="$(GO)" sh internal/ci/test.sh -p 1 -count=1 -shuffle=on $(shell $(GO) list ./... | grep -E '$(HEAVY)')
+	@GO="$(GO)" sh internal/ci/test.sh -p 1 -count=1 -shuffle=on $(EMBEDDING)
 
 compose: ## three nodes in containers, where Docker runs
 	$(GO) test -count=1 -v ./test/compose/...
