@@ -98,6 +98,16 @@ func (f *backendFlags) dial(endpoints []string) (etcd.DialConfig, error) {
 	return cfg, nil
 }
 
+// permission says what an etcd with users has to allow.
+func (f *backendFlags) permission() string {
+	who := "user " + f.user
+	if f.user == "" {
+		who = "the user named by the certificate of --cert (or give --user and --password-file)"
+	}
+	return fmt.Sprintf("%s needs a role that may read and write the keys under %s; as root: etcdctl role grant-permission ROLE readwrite --prefix=true %[2]s",
+		who, etcd.Prefix(f.namespace))
+}
+
 // read runs a verb that changes nothing.
 func (f *backendFlags) read(cmd *cobra.Command, out *outputFlag, verb func(context.Context, coord.Coordinator) error) error {
 	return f.with(cmd, out, use{}, func(ctx context.Context, be *backend) error { return verb(ctx, be.coordinator) })

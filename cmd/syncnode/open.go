@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/syncnode/syncnode/coord"
@@ -159,6 +160,9 @@ func (be *backend) connect(ctx context.Context, endpoints []string) error {
 		Client: be.client, Namespace: be.flags.namespace, Dead: be.dead, Logger: logger(),
 		Process: coord.Process{Host: host, Boot: be.boot, Dir: be.dir, PID: os.Getpid()},
 	})
+	if errors.Is(err, rpctypes.ErrPermissionDenied) {
+		return fmt.Errorf("%w: %s", err, be.flags.permission())
+	}
 	return err
 }
 

@@ -9,7 +9,10 @@ const rootBucket = "r1-"
 // key always ends an id.
 type layout struct{ prefix string }
 
-func newLayout(namespace string) layout { return layout{"/syncnode/" + namespace + "/"} }
+// Prefix is what all keys of a namespace begin with, those of its relay too: a role for syncnode needs no others.
+func Prefix(namespace string) string { return "/syncnode/" + namespace + "/" }
+
+func newLayout(namespace string) layout { return layout{Prefix(namespace)} }
 
 func (l layout) meta() string               { return l.prefix + "meta" }
 func (l layout) recovery() string           { return l.prefix + "recovery" }
