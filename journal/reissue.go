@@ -74,12 +74,14 @@ func (j *Journal) Frozen() (Frozen, bool, error) {
 	return f, true, nil
 }
 
-// A Pass says that the own ops First to Last of the device From were written again in this journal, from seq At on.
+// A Pass says that the own ops First to Last of the device From were written again in this journal, from seq At on. End is the id of
+// the last of them here; empty if an earlier release wrote the note.
 type Pass struct {
-	From  string `json:"from"`
-	First uint64 `json:"first"`
-	Last  uint64 `json:"last"`
-	At    uint64 `json:"at"`
+	From  string     `json:"from"`
+	First uint64     `json:"first"`
+	Last  uint64     `json:"last"`
+	At    uint64     `json:"at"`
+	End   oplog.OpID `json:"end,omitempty"`
 }
 
 type passesRecord struct {
@@ -135,8 +137,11 @@ func (tx *Tx) reissue(from *Journal, first uint64, again func(oplog.Op) (Draft, 
 				return 0, err
 			}
 			first = p.First + done
-			if p.Last = first - 1; done == 0 {
+			switch {
+			case done == 0:
 				passes = append(passes[:i], passes[i+1:]...)
+			case first <= p.Last: // cut short by a crash
+				p.Last, p.End = first-1, ""
 			}
 			break
 		}
@@ -157,17 +162,22 @@ func (tx *Tx) reissue(from *Journal, first uint64, again func(oplog.Op) (Draft, 
 	if len(drafts) == 0 {
 		return 0, nil
 	}
-	// First the note says where they will stand: the lock is held, so nobody else takes the place.
-	passes = append(passes, Pass{From: from.Device(), First: first, Last: first + uint64(len(drafts)) - 1, At: tx.own.next()})
-	if err := tx.j.writeFile(reissuedName, encodeLine(passesRecord{V: formatVersion, Device: tx.j.cfg.Device, Passes: passes})); err != nil {
+	pass := Pass{From: from.Device(), First: first, Last: first + uint64(len(drafts)) - 1, At: tx.own.next()}
+	ops, err := tx.Append(drafts...)
+	if err != nil {
 		return 0, err
 	}
-	_, err = tx.Append(drafts...)
-	return len(drafts), err
+	pass.End = ops[len(ops)-1].ID
+	// Before they are written the note says where they will stand: the lock is held, so nobody else takes the place.
+	note := passesRecord{V: formatVersion, Device: tx.j.cfg.Device, Passes: append(passes, pass)}
+	return len(drafts), tx.j.writeFile(reissuedName, encodeLine(note))
 }
 
 // passed is how many ops of a pass stand where its note says.
 func (j *Journal) passed(from *Journal, p Pass, again func(oplog.Op) (Draft, error)) (uint64, error) {
+	if last, ok, err := j.OpAt(p.At + p.Last - p.First); err == nil && ok && last.ID == p.End {
+		return p.Last - p.First + 1, nil // an id covers all that came before
+	}
 	n := uint64(0)
 	for op, err := range from.Own(p.First) {
 		if err != nil {
@@ -190,8 +200,7 @@ func (j *Journal) passed(from *Journal, p Pass, again func(oplog.Op) (Draft, err
 		if err != nil {
 			return 0, err
 		}
-		same, err := oplog.New(here.Device, here.Seq, here.Prev, here.HLC, d.Scope, d.Surface, d.Payload)
-		if err != nil || same.ID != here.ID {
+		if same, err := d.became(here); err != nil || !same {
 			return n, err
 		}
 		n++

@@ -14,6 +14,46 @@ type Draft struct {
 	Scope   oplog.Scope
 	Surface oplog.Surface
 	Payload []byte // JSON; the op holds its canonical form
+	// Finish, if not nil, gives the payload in place of Payload once the place of the op is known, for what has to be bound to it. It
+	// runs under the journal's lock, so it must be quick and must not use the journal. If it fails, nothing of the call is written.
+	Finish func(Place) ([]byte, error)
+	// Same goes with a Finish that gives other bytes each time: it reports whether an op of that scope and surface says what this
+	// draft says. Only Reissue asks, after a crash.
+	Same func(oplog.Op) (bool, error)
+}
+
+// A Place is where an own op will stand: its whole header.
+type Place struct {
+	Device  string
+	Seq     uint64
+	Prev    oplog.OpID // empty at seq 0
+	HLC     oplog.HLC
+	Scope   oplog.Scope
+	Surface oplog.Surface
+}
+
+// at is the op that the draft becomes at a place.
+func (d Draft) at(p Place) (oplog.Op, error) {
+	payload := d.Payload
+	if d.Finish != nil {
+		var err error
+		if payload, err = d.Finish(p); err != nil {
+			return oplog.Op{}, err
+		}
+	}
+	return oplog.New(p.Device, p.Seq, p.Prev, p.HLC, p.Scope, p.Surface, payload)
+}
+
+// became reports whether op is what the draft became.
+func (d Draft) became(op oplog.Op) (bool, error) {
+	if op.Scope != d.Scope || op.Surface != d.Surface {
+		return false, nil
+	}
+	if d.Same != nil {
+		return d.Same(op)
+	}
+	again, err := d.at(Place{op.Device, op.Seq, op.Prev, op.HLC, op.Scope, op.Surface})
+	return err == nil && again.ID == op.ID, err
 }
 
 // A Tx is one change, inside Update.
@@ -67,7 +107,7 @@ func (tx *Tx) Append(drafts ...Draft) ([]oplog.Op, error) {
 	now := tx.j.cfg.Now().UnixMilli()
 	ops := make([]oplog.Op, 0, len(drafts))
 	for _, d := range drafts {
-		op, err := oplog.New(tx.j.cfg.Device, at.next(), at.head.ID, clock.Tick(now), d.Scope, d.Surface, d.Payload)
+		op, err := d.at(Place{tx.j.cfg.Device, at.next(), at.head.ID, clock.Tick(now), d.Scope, d.Surface})
 		if err != nil {
 			return nil, fmt.Errorf("append to journal: %w", err)
 		}
