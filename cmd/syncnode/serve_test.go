@@ -254,7 +254,7 @@ func TestAnOutcomeLeftByAKilledRunIsFinishedByTheNode(t *testing.T) {
 func TestARunInDoubtIsLeftToAPersonAndToldOnce(t *testing.T) {
 	t.Parallel()
 	h := spaced(hosts(t, 1, common.get(t).Endpoints()), "doubt")[0]
-	killed(h, "doubtful", "k")
+	killed(h, "doubtful", "k", "15s")
 	eventually(t, "doubt", func() bool { return h.show("doubtful", "k").State == "in doubt" })
 	n := h.serve()
 	n.says("run in doubt")
