@@ -90,6 +90,12 @@ func (r Reason) String() string {
 // A chain that a checkpoint closes has ended: every push of its device fails with a *ClosedError. Once all its ops are dropped its
 // rows go as well, and only that it is closed stays known. A pull that does not hold it to its end is told to start from the checkpoint.
 //
+// A relay that is new, was emptied or put back from an older copy lacks what its devices have only in a checkpoint. A seed gets it
+// going: each chain of which it holds less than the checkpoint covers begins behind the checkpoint from then on, as if it had been
+// collected up to there, and each chain of which it holds as much or more stays as it is. A seed replaces no op that the checkpoint
+// does not cover and moves no head back. That the checkpoint holds what it covers, its device vouches for alone, and the relay
+// proves nothing to anybody: an owner that finds its own head below the seed's, or off it, stops by comparing heads.
+//
 // # Failure
 //
 // Errors are those of Relay; each call may be repeated. A caller that keeps to the order ack, put, collect cannot do harm by any
@@ -100,6 +106,12 @@ type Collector interface {
 	// hold; a *NotStableError if it closes a chain that a replica has not acked to its end; a *SizeError; ErrFull; an error that
 	// matches ErrInvalid if Body does not give Hash. In each case nothing changed.
 	PutCheckpoint(ctx context.Context, device string, c Checkpoint) error
+	// Seed stores a checkpoint that may cover more than the relay holds, and lets the chains that lag begin behind it. heads are the last
+	// ops of all that it covers, with their stamps. What it closes is closed, stable or not: it was so when it was closed elsewhere.
+	// Seeding with the newest again raises what lags now. Errors are those of PutCheckpoint; a *ContradictionError says that the relay
+	// holds another op at a place that is covered, or more of a chain that is closed. After an error that matches ErrIndeterminate a
+	// part of the chains may have been raised, and repeating settles it.
+	Seed(ctx context.Context, device string, c Checkpoint, heads oplog.Heads) error
 	// Checkpoint is the newest one; false if there is none. It fails with ErrCorrupt if it does not give its hash.
 	Checkpoint(ctx context.Context) (Checkpoint, bool, error)
 	// Collect deletes what an earlier call marked and marks what may go now. On an error a part of it may have been done; the next

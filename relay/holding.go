@@ -13,6 +13,7 @@ var (
 	errHash    = errors.New("the body does not give the checkpoint's hash, 64 lower-case hex digits of its SHA-256")
 	errBoth    = errors.New("a chain is both open and closed in the checkpoint")
 	errNothing = errors.New("the checkpoint covers nothing")
+	errHeads   = errors.New("the heads of the seed are not those that its checkpoint covers")
 )
 
 // CheckCheckpoint refuses a checkpoint that no relay may take, and fills in its author.
@@ -48,6 +49,17 @@ func CheckCheckpoint(device string, c *Checkpoint) error {
 	return nil
 }
 
+// CheckSeed is CheckCheckpoint for a seed.
+func CheckSeed(device string, c *Checkpoint, heads oplog.Heads) error {
+	if err := CheckCheckpoint(device, c); err != nil {
+		return err
+	}
+	if !heads.Frontier().Equal(c.All()) {
+		return &InvalidError{Err: errHeads}
+	}
+	return nil
+}
+
 // Whole reports whether Body gives Hash.
 func (c Checkpoint) Whole() bool {
 	sum := sha256.Sum256(c.Body)
@@ -73,11 +85,6 @@ func (h *Holding) Judge(c Checkpoint) (closing []string, err error) {
 		return nil, err
 	}
 	all := c.All()
-	for _, d := range h.Floor.Devices() {
-		if _, gone := h.Closed[d]; !gone && !all.Covers(d, h.Floor[d].Seq) {
-			return nil, &ContradictionError{Device: d, Got: all[d], Held: h.Floor[d], Why: "it ends below what was collected"}
-		}
-	}
 	for _, d := range all.Devices() {
 		if _, closed := h.Closed[d]; closed {
 			continue // compared above
@@ -95,6 +102,34 @@ func (h *Holding) Judge(c Checkpoint) (closing []string, err error) {
 	return closing, nil
 }
 
+// JudgeSeed says whether c may become the newest checkpoint though the relay holds less, which chains rise to it, closed ones among
+// them, and which it closes that are open yet.
+func (h *Holding) JudgeSeed(c Checkpoint) (rise oplog.Frontier, closing []string, err error) {
+	if err := h.supersedes(c); err != nil {
+		return nil, nil, err
+	}
+	all := c.All()
+	rise = oplog.Frontier{}
+	for _, d := range all.Devices() {
+		if _, closed := h.Closed[d]; closed {
+			continue // compared above
+		}
+		p, closes := c.Closed[d]
+		if head, ok := h.Heads[d]; !ok || head.Seq < all[d].Seq {
+			rise[d] = all[d]
+		} else if closes && head.Seq > p.Seq {
+			return nil, nil, &ContradictionError{Device: d, Got: p, Held: head, Why: "it is closed before its end"}
+		} else if err := h.bears(d, all[d]); err != nil {
+			return nil, nil, err
+		}
+		if closes {
+			closing = append(closing, d)
+		}
+	}
+	return rise, closing, nil
+}
+
+// supersedes checks that c covers what the newest covers and all that was collected.
 func (h *Holding) supersedes(c Checkpoint) error {
 	held := ""
 	if h.Newest != nil {
@@ -110,6 +145,12 @@ func (h *Holding) supersedes(c Checkpoint) error {
 	}
 	if h.Newest != nil && !c.All().Dominates(h.Newest.All()) {
 		return &BehindError{Held: held, Offered: c.Hash}
+	}
+	all := c.All()
+	for _, d := range h.Floor.Devices() {
+		if _, gone := h.Closed[d]; !gone && !all.Covers(d, h.Floor[d].Seq) {
+			return &ContradictionError{Device: d, Got: all[d], Held: h.Floor[d], Why: "it ends below what was collected"}
+		}
 	}
 	return nil
 }

@@ -5,7 +5,8 @@
 // A relay holds for each device one chain, and adds to it only what continues it: contiguous seq, prev, a
 // rising stamp and a right id, by compare-and-set on the chain's head. An op is never replaced, and a second op
 // at a seq that is taken is refused as a fork; nothing is ever ignored because it conflicts. What Push accepted
-// stays until a collection that needs more than any single device's word. A device writes its own chain only.
+// stays until a collection, which needs more than any single device's word, or until a checkpoint covers it that seeds a relay which
+// lost the rest. A device writes its own chain only.
 //
 // A page of Pull holds, for each device, ops that continue what the caller said it holds, in order. Acks only
 // grow. What a relay says is not proof: whoever pulls verifies every chain itself, and a relay that lost,

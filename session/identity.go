@@ -10,13 +10,18 @@ import (
 	"github.com/syncnode/syncnode/relay"
 )
 
-// compare tells from where on the relay lacks the own chain, or freezes the id.
+// compare tells from where on the relay lacks the own chain, or freezes the id. It fails with ErrRelayBehind if that is below what the
+// journal has.
 func (p *pump) compare(ctx context.Context) (uint64, error) {
 	if err := p.frozenErr(); err != nil {
 		return 0, err
 	}
 	if !p.info.Known {
-		return 0, nil
+		_, _, err := p.cfg.Journal.OpAt(0)
+		if errors.Is(err, journal.ErrAnchored) {
+			return 0, fmt.Errorf("%w: it has none of them: %w", ErrRelayBehind, err)
+		}
+		return 0, err
 	}
 	at := p.info.Head.Pos()
 	if own, ok := p.cfg.Journal.Head(); !ok || own.Seq < at.Seq {
@@ -46,10 +51,6 @@ func (p *pump) compare(ctx context.Context) (uint64, error) {
 	}
 	return at.Seq + 1, nil
 }
-
-// ErrRelayBehind means that the relay lacks own ops which are only in a checkpoint here, so that they cannot be offered again: it
-// lost them, or is a new one. Nothing was pushed. Put back a later copy of the relay.
-var ErrRelayBehind = errors.New("session: the relay lacks own ops that are not kept any more")
 
 // ownAt is the id of the own op at a seq, empty if there is none. It may be the last one below the journal's cut.
 func (s *Session) ownAt(seq uint64) (oplog.OpID, error) {

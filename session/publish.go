@@ -205,15 +205,23 @@ func (s *Session) cutName() string {
 }
 
 func (s *Session) put(ctx context.Context, store relay.Collector, c *checkpoint.Checkpoint) error {
-	body, err := c.Body()
+	offered, err := s.offered(c)
 	if err != nil {
 		return err
 	}
-	return store.PutCheckpoint(ctx, s.cfg.Device, relay.Checkpoint{Hash: string(c.Hash), Author: s.cfg.Device,
-		Frontier: c.Frontier(), Closed: c.Closed.Frontier(), Body: body})
+	err = store.PutCheckpoint(ctx, s.cfg.Device, offered)
+	if !errors.Is(err, relay.ErrContradiction) {
+		return err
+	}
+	// The relay may lack what is only in the checkpoint, as one that is new does. If it holds something else, the seed is refused as well.
+	if seedErr := store.Seed(ctx, s.cfg.Device, offered, headsOf(c)); seedErr != nil {
+		return errors.Join(err, seedErr)
+	}
+	s.log.Warn("the relay lacked what only a checkpoint has, and begins at it now", "checkpoint", c.Hash, "cause", err)
+	return nil
 }
 
-// offerAgain gives the relay the own checkpoint that it lacks. A relay that has not got so far itself refuses it, for now.
+// offerAgain gives the relay the own checkpoint that it lacks.
 func (s *Session) offerAgain(ctx context.Context, store relay.Collector, hash checkpoint.Hash) error {
 	c, _, err := s.cfg.Checkpoints.Load(hash)
 	if err != nil {

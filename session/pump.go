@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/syncnode/syncnode/checkpoint"
 	"github.com/syncnode/syncnode/oplog"
 	"github.com/syncnode/syncnode/relay"
 )
@@ -21,6 +22,9 @@ type Report struct {
 	Acked      bool // an ack was sent; none is if it would say nothing new
 	// Adopted is the checkpoint that was taken because what was asked for had been collected; nil if none was.
 	Adopted *Adopted
+	// Seeded is the own checkpoint that was given to the relay as its beginning, because it lacked own ops that are only there; empty
+	// if that was not necessary. A relay that did not just come into being has lost something.
+	Seeded checkpoint.Hash
 	// More means that the relay has more, though it did not give it now: pump again soon.
 	More bool
 	// Behind names devices of which this journal holds more than the relay: it lost something, which those
@@ -35,7 +39,7 @@ const idlePages = 3
 //
 //  1. take in what the journal holds, so that all that follows is on stable storage;
 //  2. say hello, and compare the heads of the own chain;
-//  3. push what the relay lacks of the own chain;
+//  3. push what the relay lacks of the own chain, once it was given the checkpoint if a part of that is only there;
 //  4. pull page by page: verify, journal, sync, fold; where the history was collected, start from the relay's checkpoint;
 //  5. ack what is folded, if the relay does not know it.
 //
@@ -142,12 +146,18 @@ func (p *pump) behind() []string {
 func (p *pump) offer(ctx context.Context) error {
 	for range 3 { // another process of this device may push at the same time
 		from, err := p.compare(ctx)
-		if err != nil {
+		switch {
+		case errors.Is(err, ErrRelayBehind):
+			if seedErr := p.seed(ctx); seedErr != nil {
+				return errors.Join(err, seedErr)
+			}
+		case err != nil:
 			return err
-		}
-		err = p.push(ctx, from)
-		if !errors.Is(err, relay.ErrGap) && !errors.Is(err, relay.ErrFork) {
-			return err
+		default:
+			err = p.push(ctx, from)
+			if !errors.Is(err, relay.ErrGap) && !errors.Is(err, relay.ErrFork) {
+				return err
+			}
 		}
 		again, helloErr := p.relay.Hello(ctx, p.cfg.Device)
 		if helloErr != nil {

@@ -14,8 +14,9 @@
 // and wait: they are folded and acked when their time has come, but a commit among them is known at once.
 //
 // Before it pushes, a pump compares its own head with the relay's. A relay that is behind is offered again what
-// it lacks. A relay that holds own ops which the journal does not have freezes the id, durably: nothing is pushed any more,
-// nothing is lost, and every pump says so. Under a new id Reissue writes again what no relay has.
+// it lacks, and if a part of that is only in a checkpoint here, the relay is first seeded with that, so that one that is new, was emptied
+// or put back from an older copy gets going by the pumps of its devices. A relay that holds own ops which the journal does not have
+// freezes the id, durably: nothing is pushed any more, nothing is lost, and every pump says so. Under a new id Reissue writes again what no relay has.
 //
 // A checkpoint may stand for the beginning of the journal. Publish makes one of what every replica has folded, gives it to the relay,
 // and only then begins the journal at it and drops what lies below. Rebase takes the relay's newest one, and so does a pump that asks

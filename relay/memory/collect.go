@@ -44,6 +44,56 @@ func (r *Relay) PutCheckpoint(ctx context.Context, device string, c relay.Checkp
 	return nil
 }
 
+// Seed implements relay.Collector.
+func (r *Relay) Seed(ctx context.Context, device string, c relay.Checkpoint, heads oplog.Heads) error {
+	if err := begin(ctx, device); err != nil {
+		return err
+	}
+	if err := relay.CheckSeed(device, &c, heads); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.contactLocked(device)
+	h := r.holdingLocked()
+	rise, closing, err := h.JudgeSeed(c)
+	if err != nil {
+		return err
+	}
+	if need := int64(len(c.Body)); need > r.maxBytes {
+		return &relay.FullError{Used: r.used, Need: need, Max: r.maxBytes}
+	}
+	for d := range rise {
+		r.riseLocked(d, heads[d])
+	}
+	for _, d := range closing {
+		r.closed[d] = c.Closed[d]
+		if _, gone := rise[d]; gone {
+			delete(r.chains, d)
+			delete(r.heads, d)
+		}
+	}
+	if r.newest != nil {
+		r.used -= int64(len(r.newest.Body))
+	}
+	r.used += int64(len(c.Body))
+	c = clone(c)
+	r.newest = &c
+	return nil
+}
+
+// riseLocked lets the chain of d begin behind head.
+func (r *Relay) riseLocked(d string, head oplog.Head) {
+	if c := r.chains[d]; c != nil {
+		for _, op := range c.ops {
+			r.used -= int64(relay.LineLen(op))
+		}
+	}
+	r.chains[d] = &chain{first: head.Seq + 1, head: head, floor: &head}
+	r.heads[d] = head.Pos()
+	r.wakeLocked()
+}
+
 func clone(c relay.Checkpoint) relay.Checkpoint {
 	c.Frontier, c.Closed, c.Body = c.Frontier.Clone(), c.Closed.Clone(), slices.Clone(c.Body)
 	return c

@@ -327,6 +327,30 @@ func (r *Relay) Forget(device string, seq uint64) {
 	r.wakeLocked()
 }
 
+// Copy is another relay that holds what this one holds now, under the same instance: what a backup of its store would put back.
+func (r *Relay) Copy() *Relay {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := New(Config{MaxBytes: r.maxBytes, Now: r.now, EvictAfter: r.evict, Grace: r.grace})
+	c.instance, c.generation, c.used = r.instance, r.generation, r.used
+	c.heads, c.closed, c.marked, c.markedAt = r.heads.Clone(), r.closed.Clone(), r.marked, r.markedAt
+	for d, from := range r.chains {
+		to := *from
+		to.ops = slices.Clone(from.ops)
+		c.chains[d] = &to
+	}
+	for d, from := range r.members {
+		to := *from
+		to.Acked = from.Acked.Clone()
+		c.members[d] = &to
+	}
+	if r.newest != nil {
+		newest := clone(*r.newest)
+		c.newest = &newest
+	}
+	return c
+}
+
 // SetGeneration says that an older copy was put back on purpose.
 func (r *Relay) SetGeneration(generation uint64) {
 	r.mu.Lock()

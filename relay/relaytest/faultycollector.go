@@ -3,11 +3,12 @@ package relaytest
 import (
 	"context"
 
+	"github.com/syncnode/syncnode/oplog"
 	"github.com/syncnode/syncnode/relay"
 )
 
 // A FaultyCollector is a Faulty between a caller and a relay that collects. Its further calls have the names "checkpoint",
-// "put-checkpoint" and "collect".
+// "put-checkpoint", "seed" and "collect".
 type FaultyCollector struct {
 	*Faulty
 	inner relay.Collector
@@ -23,6 +24,12 @@ func NewFaultyCollector(inner relay.Relay) *FaultyCollector {
 // PutCheckpoint implements relay.Collector.
 func (f *FaultyCollector) PutCheckpoint(ctx context.Context, device string, c relay.Checkpoint) error {
 	_, err := run(f.next("put-checkpoint", device, 0), func() (struct{}, error) { return struct{}{}, f.inner.PutCheckpoint(ctx, device, c) })
+	return err
+}
+
+// Seed implements relay.Collector.
+func (f *FaultyCollector) Seed(ctx context.Context, device string, c relay.Checkpoint, heads oplog.Heads) error {
+	_, err := run(f.next("seed", device, 0), func() (struct{}, error) { return struct{}{}, f.inner.Seed(ctx, device, c, heads) })
 	return err
 }
 

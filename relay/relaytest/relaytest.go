@@ -75,7 +75,7 @@ func Run(t *testing.T, o Options) {
 		{"every call may be repeated after any failure", s.faults},
 	}
 	if s.NewAt != nil {
-		sentences = append(sentences, s.collectors()...)
+		sentences = append(append(sentences, s.collectors()...), s.seeding()...)
 	} else if r, ok := s.open(t).(relay.Collector); ok {
 		t.Errorf("%T is a relay.Collector, and nothing here tests that", r)
 	}
