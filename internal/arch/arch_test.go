@@ -25,6 +25,7 @@ var may = map[string][]string{
 	"internal/durable":  {},
 	"internal/embedded": {},
 	"internal/proc":     {"internal/durable", "internal/ident"},
+	"schedule":          {},
 	"test/cluster":      {},
 
 	"oplog":         {"internal/ident"},
@@ -58,6 +59,7 @@ var may = map[string][]string{
 // why says, for an arrow that people are tempted to draw, what it would break.
 var why = map[string]string{
 	"oplog":    "oplog is pure: no clock, I/O or goroutine, so that any host folds the same bytes",
+	"schedule": "a schedule is a pure function of spec, zone and time: what names an occurrence asks nobody",
 	"fold":     "fold is pure, and knows nothing of where ops come from",
 	"coord":    "the contract knows no implementation; no etcd type crosses it",
 	"relay":    "the contract knows no implementation; a relay never sees a fold",
