@@ -148,3 +148,18 @@ func (s *Schedule) missing(p period) iter.Seq[wall] {
 		}
 	}
 }
+
+// Shown gives the first instant at which the zone's clock shows the date and time of local, whose own zone does not
+// count; the end of the gap if it never does.
+func Shown(local time.Time, zone *time.Location) time.Time {
+	_, offset := local.Zone()
+	w := wall(local.Unix() + int64(offset))
+	if p, ok := firstShowing(zone, w); ok {
+		return time.Unix(p.instant(w), 0).UTC()
+	}
+	p := periodAt(zone, int64(w)-maxOffset)
+	for p.wallStart() <= w {
+		p = periodAt(zone, p.end)
+	}
+	return time.Unix(p.start, 0).UTC()
+}

@@ -65,7 +65,7 @@ Exit codes:
 func newExec() *cobra.Command {
 	var f execFlags
 	cmd := &cobra.Command{
-		Use:   "exec --agent A (--occurrence K | --every D) [flags] -- CMD ARGS…",
+		Use:   "exec --agent A (--occurrence K | --every D | --cron SPEC [--tz ZONE]) [flags] -- CMD ARGS…",
 		Short: "run a command unless this occurrence of it was begun before",
 		Long:  execLong,
 		Args:  cobra.ArbitraryArgs,

@@ -122,7 +122,7 @@ of being repeated.`,
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(newExec(), newFence(), newID(), newVersion(), newRun(), newLease(), newLog(), newServe(), newKey(),
-		newAgent(), newRecover())
+		newAgent(), newRecover(), newSchedule())
 	return root
 }
 

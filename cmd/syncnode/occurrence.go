@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -9,68 +10,105 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/syncnode/syncnode/internal/ident"
+	"github.com/syncnode/syncnode/schedule"
 )
 
 // occurrenceFlags name which firing of an agent's work is meant.
 type occurrenceFlags struct {
 	key   string
 	every time.Duration
+	cron  string
+	tz    string
+	late  time.Duration
 	at    string
 }
 
 func (o *occurrenceFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&o.key, "occurrence", "", "the `TEXT` that names this occurrence: 1 to 255 bytes without control characters")
 	flags.DurationVar(&o.every, "every", 0, "name the multiple of `D` since 1970 that is nearest to now; the trigger should fire on those multiples, not half-way between")
-	flags.StringVar(&o.at, "at", "", "with --every: take this `INSTANT` as now, to name a run that was due earlier")
+	flags.StringVar(&o.cron, "cron", "", "name the instant of the schedule `SPEC` that is nearest to now; farther than 30s from each is an error")
+	registerZone(flags, &o.tz)
+	flags.DurationVar(&o.late, "late", 0, "with --cron: a trigger that comes up to `D` after an instant still means that one")
+	flags.StringVar(&o.at, "at", "", "with --every or --cron: take this `INSTANT` as now, to name a run that was due earlier")
+}
+
+// registerZone adds --tz. The host's own zone is never the default: two hosts would name other instants.
+func registerZone(flags *pflag.FlagSet, zone *string) {
+	flags.StringVar(zone, "tz", "UTC", "with --cron: the time `ZONE` of the schedule, an IANA name such as Europe/Berlin; never the host's own")
 }
 
 // choices is what exec says when it is not told which occurrence it is about.
 const choices = `which occurrence is this? Give one of
   --occurrence TEXT   one run for ever under that name: an order number, a date, a build id
   --every D           one run for each multiple of D, for a trigger that fires every D (--every 1h)
+  --cron SPEC         one run for each instant of a schedule (--cron '30 2 * * *' --tz Europe/Berlin)
 A guess here would be a wrong guarantee`
 
 // resolve gives the occurrence in its canonical form, `key:TEXT` or `at:INSTANT`.
 func (o *occurrenceFlags) resolve(flags *pflag.FlagSet, now time.Time) (string, error) {
-	byKey, byEvery := flags.Changed("occurrence"), flags.Changed("every")
-	switch {
-	case byKey && byEvery:
-		return "", usagef("--occurrence and --every are two names for one thing: give one of them")
-	case o.at != "" && !byEvery:
-		return "", usagef("--at belongs to --every, whose multiples it chooses from")
-	case byKey:
-		occurrence, err := ident.KeyOccurrence(o.key)
-		if err != nil {
-			return "", usagef("--occurrence: %w", err)
+	var given []string
+	for _, name := range []string{"occurrence", "every", "cron"} {
+		if flags.Changed(name) {
+			given = append(given, "--"+name)
 		}
-		return occurrence, nil
-	case byEvery:
+	}
+	switch {
+	case len(given) == 0 && o.at == "":
+		return "", usagef("%s", choices)
+	case len(given) > 1:
+		return "", usagef("%s are names for one thing: give one of them", strings.Join(given, " and "))
+	case o.at != "" && (len(given) == 0 || given[0] == "--occurrence"):
+		return "", usagef("--at belongs to --every and --cron, which name an instant near it")
+	case given[0] != "--cron" && typed(flags, "tz"):
+		return "", usagef("--tz belongs to --cron; the multiples of --every are UTC")
+	case given[0] != "--cron" && typed(flags, "late"):
+		return "", usagef("--late belongs to --cron")
+	}
+	if o.at != "" {
+		var err error
+		// Lists show an instant as at:INSTANT.
+		if now, err = time.Parse(time.RFC3339, strings.TrimPrefix(o.at, "at:")); err != nil {
+			return "", usagef("--at %q: want an RFC 3339 instant such as 2026-03-01T02:30:00Z", o.at)
+		}
+	}
+	switch given[0] {
+	case "--cron":
+		return o.ofCron(now)
+	case "--every":
 		if o.every < time.Second || o.every%time.Second != 0 {
 			return "", usagef("--every %s: must be whole seconds, at least 1s", o.every)
 		}
-		if o.at != "" {
-			var err error
-			// Lists show an instant as at:INSTANT.
-			if now, err = time.Parse(time.RFC3339, strings.TrimPrefix(o.at, "at:")); err != nil {
-				return "", usagef("--at %q: want an RFC 3339 instant such as 2026-03-01T02:30:00Z", o.at)
-			}
-		}
-		return ident.AtOccurrence(nearest(now, o.every)), nil
-	default:
-		return "", usagef("%s", choices)
+		return ident.AtOccurrence(schedule.Multiple(now, o.every)), nil
 	}
+	occurrence, err := ident.KeyOccurrence(o.key)
+	if err != nil {
+		return "", usagef("--occurrence: %w", err)
+	}
+	return occurrence, nil
 }
 
-// nearest is the multiple of d since the Unix epoch that is nearest to t. A trigger of a fixed rhythm fires a
-// little early or late, at the edge of a window; the nearest multiple is the same for both.
-func nearest(t time.Time, d time.Duration) time.Time {
-	step := int64(d / time.Second)
-	ms := t.UnixMilli() + step*1000/2
-	n := ms / (step * 1000)
-	if ms%(step*1000) < 0 {
-		n--
+// ofCron names the instant of the schedule that a trigger at now means.
+func (o *occurrenceFlags) ofCron(now time.Time) (string, error) {
+	if o.late < 0 {
+		return "", usagef("--late %s is negative", o.late)
 	}
-	return time.Unix(n*step, 0).UTC()
+	s, err := scheduleOf("--cron: ", o.cron, o.tz)
+	if err != nil {
+		return "", err
+	}
+	at, err := s.Nearest(now, o.late)
+	if err != nil {
+		return "", usagef("--cron: %w. The trigger has to fire within %s of an instant: compare its zone and its schedule with these, "+
+			"or give --late D if it may come D after one, or --at INSTANT to name one", err, schedule.Tolerance)
+	}
+	return ident.AtOccurrence(at), nil
+}
+
+// typed says whether a flag was given with this command: its variable holds for all commands of a host, also for
+// those that have no use for it.
+func typed(flags *pflag.FlagSet, name string) bool {
+	f := flags.Lookup(name)
+	return f.Changed && f.Value.String() != os.Getenv(envName(name))
 }
 
 func newID() *cobra.Command {
@@ -78,7 +116,7 @@ func newID() *cobra.Command {
 	var agent, namespace string
 	var explain bool
 	cmd := &cobra.Command{
-		Use:   "id --agent A (--occurrence K | --every D)",
+		Use:   "id --agent A (--occurrence K | --every D | --cron SPEC)",
 		Short: "print the id of a run; needs no etcd",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -203,7 +203,7 @@ func (n *runName) resolve(cmd *cobra.Command, namespace string, args []string) (
 		}
 		return args[0], nil
 	case n.agent == "":
-		return "", usagef("which run? Give its id, or --agent with --occurrence or --every")
+		return "", usagef("which run? Give its id, or --agent with --occurrence, --every or --cron")
 	}
 	occurrence, err := n.o.resolve(cmd.Flags(), time.Now())
 	if err != nil {

@@ -153,7 +153,7 @@ func TestForeignCodeStaysInItsPlace(t *testing.T) {
 }
 
 func TestPurePackagesHaveNoClockFilesOrGoroutines(t *testing.T) {
-	for _, p := range list(t, module+"oplog", module+"fold") {
+	for _, p := range list(t, module+"oplog", module+"fold", module+"schedule") {
 		for _, imp := range p.Imports {
 			for _, no := range []string{"os", "net", "sync", "context", "math/rand", "math/rand/v2"} {
 				if imp == no {
@@ -168,7 +168,7 @@ func TestPurePackagesHaveNoClockFilesOrGoroutines(t *testing.T) {
 var clocks = regexp.MustCompile(`\btime\.(Now|Since|Until|After|AfterFunc|Sleep|Tick|NewTimer|NewTicker)\b`)
 
 func TestPurePackagesAskNoClock(t *testing.T) {
-	for _, dir := range []string{"../../oplog", "../../fold"} {
+	for _, dir := range []string{"../../oplog", "../../fold", "../../schedule"} {
 		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("no files in %s: %v", dir, err)
@@ -186,4 +186,14 @@ func TestPurePackagesAskNoClock(t *testing.T) {
 			}
 		}
 	}
+}
+
+// An image from nothing but the program has no zones of its own.
+func TestTheProgramCarriesTimeZones(t *testing.T) {
+	for _, p := range list(t, "-deps", module+"cmd/syncnode") {
+		if p.ImportPath == "time/tzdata" {
+			return
+		}
+	}
+	t.Error("cmd/syncnode does not import time/tzdata: --tz would be refused in a container")
 }
