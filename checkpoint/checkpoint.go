@@ -119,6 +119,8 @@ type Meta struct {
 	Parent Hash   `json:"parent,omitempty"`  // the base that it was extended from; empty if it was made from genesis
 	Author string `json:"author,omitempty"`  // device that made it
 	WallMS int64  `json:"wall_ms,omitempty"` // when, in unix milliseconds by the author's clock
+	// Sealed: the state holds what came sealed. Whoever gives the checkpoint away seals it.
+	Sealed bool `json:"sealed,omitempty"`
 }
 
 // Of is the checkpoint of a state, at the state's own frontier. The state is the checkpoint's from now on.

@@ -18,7 +18,13 @@ type Cut struct {
 	Frontier oplog.Frontier
 	// Closed are devices that will never write again. Their chains end where the cut has them.
 	Closed []string
+	// Content says what is folded for an op. Nil: its payload.
+	Content Content
 }
+
+// A Content gives what is folded for a verified op in the place of its payload, such as what is sealed in it: canonical JSON. Whatever
+// makes it fail calls the extension off.
+type Content func(oplog.Op) ([]byte, error)
 
 // Extend takes the state of base on to the cut and gives the checkpoint there, whose bytes are those of one made from
 // genesis. A nil base is genesis. ops yields what is above the base, each device's in order and the devices in any; what the base
@@ -28,12 +34,12 @@ type Cut struct {
 // give Extend a copy ([Checkpoint.Clone]), if it is still needed.
 //
 // It fails with the error that ops yields, an *oplog.ForkError if an op at the cut is another than the cut says, a
-// [*ShortError] if ops end before the cut, ErrAnchor or an error of oplog if they do not continue it.
+// [*ShortError] if ops end before the cut, ErrAnchor or an error of oplog if they do not continue it, or that of cut.Content.
 func Extend(base *Checkpoint, cut Cut, ops iter.Seq2[oplog.Op, error]) (*Checkpoint, error) {
 	if base == nil {
 		base = &Checkpoint{State: fold.New()}
 	}
-	e := extension{anchors: Anchor(base.Header), state: base.State, cut: cut.Frontier, open: map[string]bool{}}
+	e := extension{anchors: Anchor(base.Header), state: base.State, cut: cut.Frontier, content: cut.Content, open: map[string]bool{}}
 	for device := range cut.Frontier {
 		if err := e.check(device); err != nil {
 			return nil, fmt.Errorf("extend checkpoint: %w", err)
@@ -54,6 +60,7 @@ type extension struct {
 	anchors *Anchors
 	state   *fold.State
 	cut     oplog.Frontier
+	content Content
 	open    map[string]bool // devices that are not at the cut yet
 }
 
@@ -103,6 +110,13 @@ func (e *extension) take(op oplog.Op) error {
 	if _, err := e.anchors.Admit(op, oplog.MaxInt); err != nil {
 		return err
 	}
+	if e.content != nil {
+		content, err := e.content(op)
+		if err != nil {
+			return err
+		}
+		op.Payload = content // the id stays that of the op as it was written
+	}
 	if !e.state.Apply(op) {
 		return fmt.Errorf("op %s/%d was verified and cannot be folded", op.Device, op.Seq)
 	}
@@ -125,16 +139,16 @@ func (c *Checkpoint) Clone() (*Checkpoint, error) {
 }
 
 // Refold proves an offered checkpoint: it extends base, which may be nil for genesis and is used up as by Extend, to the offered
-// frontier with the ops that are held, and compares. nil: it is what these ops give. [*DisputedError]: it is not. [*BehindError]:
+// frontier with the ops that are held and their content, nil for their payloads, and compares. nil: it is what these ops give. [*DisputedError]: it is not. [*BehindError]:
 // it does not cover the base. Any other error means that nothing was proved, as by a [*ShortError] when the covered history is not
 // held any more; then only its author vouches for the offered one.
-func Refold(offered Header, base *Checkpoint, ops iter.Seq2[oplog.Op, error]) error {
+func Refold(offered Header, base *Checkpoint, ops iter.Seq2[oplog.Op, error], content Content) error {
 	if base != nil {
 		if err := offered.MayReplace(&base.Header); err != nil {
 			return err
 		}
 	}
-	again, err := Extend(base, Cut{Frontier: offered.All(), Closed: offered.Closed.Devices()}, ops)
+	again, err := Extend(base, Cut{Frontier: offered.All(), Closed: offered.Closed.Devices(), Content: content}, ops)
 	if err != nil {
 		return err
 	}

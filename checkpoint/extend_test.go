@@ -56,7 +56,7 @@ func TestAnySequenceOfExtensionsGivesTheBytesOfOneFromGenesis(t *testing.T) {
 		if genesis.Hash != base.Hash || !bytes.Equal(body(r, genesis), body(r, base)) || !base.All().Equal(cut) {
 			r.Fatalf("from genesis:\n%s\nextended:\n%s", body(r, genesis), body(r, base))
 		}
-		if err := checkpoint.Refold(base.Header, nil, all(ops)); err != nil {
+		if err := checkpoint.Refold(base.Header, nil, all(ops), nil); err != nil {
 			r.Fatalf("refolding does not prove it: %v", err)
 		}
 	})
@@ -153,14 +153,14 @@ func TestRefoldProvesDisputesOrSaysThatItCannot(t *testing.T) {
 	good := checkpoint.Of(folded(f.ops))
 	base := func(n int) *checkpoint.Checkpoint { return checkpoint.Of(folded(f.ops[:n])) }
 	for _, b := range []*checkpoint.Checkpoint{nil, base(0), base(3), base(len(f.ops))} {
-		if err := checkpoint.Refold(good.Header, b, all(f.ops)); err != nil {
+		if err := checkpoint.Refold(good.Header, b, all(f.ops), nil); err != nil {
 			t.Error(err)
 		}
 	}
-	if err := checkpoint.Refold(good.Header, nil, all(f.ops[:3])); !is[*checkpoint.ShortError](err) {
+	if err := checkpoint.Refold(good.Header, nil, all(f.ops[:3]), nil); !is[*checkpoint.ShortError](err) {
 		t.Errorf("history not held: %v", err)
 	}
-	if err := checkpoint.Refold(base(2).Header, base(3), all(f.ops)); !is[*checkpoint.BehindError](err) {
+	if err := checkpoint.Refold(base(2).Header, base(3), all(f.ops), nil); !is[*checkpoint.BehindError](err) {
 		t.Errorf("behind the base: %v", err)
 	}
 	// A liar folds something else and claims the same heads.
@@ -168,7 +168,7 @@ func TestRefoldProvesDisputesOrSaysThatItCannot(t *testing.T) {
 	lie := good.Header
 	lie.Hash = "00" + good.Hash[2:]
 	lie.Digest = "00" + good.Digest[2:]
-	err := checkpoint.Refold(lie, nil, all(f.ops))
+	err := checkpoint.Refold(lie, nil, all(f.ops), nil)
 	if d, ok := errors.AsType[*checkpoint.DisputedError](err); !ok || d.SameState || d.Refolded != good.Hash || len(liar) == 0 {
 		t.Errorf("a lie: %v", err)
 	}

@@ -56,7 +56,7 @@ func (s *Store) fs() journal.FS {
 func (s *Store) path(h Hash) string { return filepath.Join(s.Dir, string(h)+suffix) }
 
 // Save puts a checkpoint on stable storage: a temporary file, sync, rename, sync of the directory. One that is there already and is
-// good is left as it is, with its Meta; a damaged one is replaced. After an error the old state stands, or the new; repeating is safe.
+// good is left as it is, with its Meta, unless only the new one is Sealed; a damaged one is replaced. After an error the old state stands, or the new; repeating is safe.
 func (s *Store) Save(c *Checkpoint, meta Meta) error {
 	if err := s.save(c, meta); err != nil {
 		return fmt.Errorf("save checkpoint %.12s: %w", c.Hash, err)
@@ -76,10 +76,13 @@ func (s *Store) save(c *Checkpoint, meta Meta) error {
 		return err
 	}
 	if there {
-		if _, _, err = s.load(c.Hash); err == nil {
+		_, have, err := s.load(c.Hash)
+		if err == nil && (have.Sealed || !meta.Sealed) {
 			return s.fs().SyncDir(s.Dir) // a crash may have kept its author from doing so
 		}
-		s.logger().Error("a damaged checkpoint is replaced", "checkpoint", c.Hash, "error", err)
+		if err != nil {
+			s.logger().Error("a damaged checkpoint is replaced", "checkpoint", c.Hash, "error", err)
+		}
 	}
 	tmp, err := s.write(c, meta)
 	if err != nil {

@@ -2,6 +2,7 @@ package seal
 
 import (
 	"bufio"
+	"bytes"
 	"crypto/cipher"
 	"encoding/binary"
 	"encoding/hex"
@@ -36,6 +37,9 @@ func (l Label) bind(key string) []byte {
 	b = lp(b, l.Name)
 	return lp(b, key)
 }
+
+// LooksSealedBlob reports whether bytes begin as a sealed blob of any version does.
+func LooksSealedBlob(b []byte) bool { return bytes.HasPrefix(b, []byte(blobMagic)) }
 
 // SealBlob returns a writer that seals what it is given, of any length, with the newest key, and writes it to w in chunks
 // of 64 KiB. Only after Close returned nil is the blob whole; Close leaves w open. It fails with ErrNoKey or ErrHeader.

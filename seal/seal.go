@@ -74,6 +74,20 @@ func New(cfg Config) (*Sealer, error) {
 	return &Sealer{keys: cfg.Keys, policy: cfg.Policy.clone(), random: rand.Reader, aeads: map[derivation]func() cipher.AEAD{}}, nil
 }
 
+// Reload reads the key file again and reports whether its keys are others now. See [Keys.Reload].
+func (s *Sealer) Reload() (changed bool, err error) {
+	if s.keys == nil {
+		return false, nil
+	}
+	return s.keys.Reload()
+}
+
+// Has reports whether the key of that id is there.
+func (s *Sealer) Has(key string) bool {
+	_, ok := s.keys.find(key)
+	return ok
+}
+
 // Policy is what has to be sealed.
 func (s *Sealer) Policy() Policy { return s.policy.clone() }
 

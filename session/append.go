@@ -13,10 +13,15 @@ import (
 var ErrNoCoordinator = errors.New("session: no coordinator to ask")
 
 // Append adds ops to the own chain and returns them when they are on stable storage and in memory. If it fails with
-// journal.ErrNotWritten or journal.ErrBusy there is no such op, and the next one takes its place.
+// journal.ErrNotWritten or journal.ErrBusy there is no such op, and the next one takes its place. Where the policy seals, payloads are
+// checked as they are and sealed then; without a key nothing is written, and the error matches seal.ErrNoKey.
 func (s *Session) Append(ctx context.Context, drafts ...journal.Draft) ([]oplog.Op, error) {
 	if len(drafts) == 0 {
 		return nil, nil
+	}
+	drafts, err := s.sealed(drafts)
+	if err != nil {
+		return nil, fmt.Errorf("append: %w: %w", journal.ErrNotWritten, err)
 	}
 	ops, err := s.cfg.Journal.Append(ctx, drafts...)
 	if err != nil {

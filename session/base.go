@@ -107,7 +107,8 @@ func (s *Session) remake(cut journal.Cut, cause error) (*checkpoint.Checkpoint, 
 	case !want.Dominates(&found.Header):
 		return nil, lost(fmt.Errorf("the newest of the others, %s, is no part of it", found.Hash))
 	}
-	to := checkpoint.Cut{Frontier: want.All(), Closed: cut.Closed.Devices()}
+	meta := checkpoint.Meta{Author: s.cfg.Device, WallMS: s.cfg.Now().UnixMilli(), Sealed: found.Meta.Sealed}
+	to := checkpoint.Cut{Frontier: want.All(), Closed: cut.Closed.Devices(), Content: s.contents(&meta.Sealed)}
 	again, err := checkpoint.Extend(found.Checkpoint, to, s.keptOps(cut.Checkpoint))
 	if err != nil {
 		return nil, lost(err)
@@ -115,7 +116,7 @@ func (s *Session) remake(cut journal.Cut, cause error) (*checkpoint.Checkpoint, 
 	if string(again.Hash) != cut.Checkpoint {
 		return nil, lost(fmt.Errorf("the ops that are held give %s", again.Hash))
 	}
-	if err := s.cfg.Checkpoints.Save(again, checkpoint.Meta{Author: s.cfg.Device, WallMS: s.cfg.Now().UnixMilli()}); err != nil {
+	if err := s.cfg.Checkpoints.Save(again, meta); err != nil {
 		return nil, err
 	}
 	s.log.Warn("made the journal's checkpoint again", "checkpoint", again.Hash)
@@ -179,7 +180,7 @@ func (s *Session) swap(next *Session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.base, s.cut, s.state, s.held, s.ownNext = next.base, next.cut, next.state, next.held, next.ownNext
-	s.chains, s.parked = next.chains, next.parked
+	s.chains, s.parked, s.stopped = next.chains, next.parked, next.stopped
 	maps.DeleteFunc(s.quarantined, func(from source, _ *Quarantine) bool { return from.instance == "" })
 	maps.Copy(s.quarantined, next.quarantined)
 }

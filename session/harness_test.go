@@ -15,6 +15,7 @@ import (
 	"github.com/syncnode/syncnode/journal"
 	"github.com/syncnode/syncnode/oplog"
 	"github.com/syncnode/syncnode/relay"
+	"github.com/syncnode/syncnode/seal"
 	"github.com/syncnode/syncnode/session"
 )
 
@@ -54,6 +55,9 @@ type device struct {
 	segment   int64
 	plain     bool
 	beforeCut func(*journal.Tx, session.Facts) error
+	// keys is the file of seal keys, which need not be there; policy what is sealed.
+	keys   string
+	policy seal.Policy
 }
 
 // store is where the device's checkpoints lie.
@@ -66,7 +70,23 @@ func (d *device) store() *checkpoint.Store {
 
 // config is that of the session, on a journal opened anew.
 func (d *device) config() session.Config {
-	return session.Config{Device: d.name, Journal: d.journal(), Now: d.wall.Now, Coordinator: d.holder, Checkpoints: d.store(), BeforeCut: d.beforeCut}
+	return session.Config{Device: d.name, Journal: d.journal(), Now: d.wall.Now, Coordinator: d.holder, Checkpoints: d.store(), BeforeCut: d.beforeCut, Seal: d.sealer()}
+}
+
+func (d *device) sealer() *seal.Sealer {
+	d.t.Helper()
+	cfg := seal.Config{Policy: d.policy}
+	if d.keys != "" {
+		var err error
+		if cfg.Keys, err = seal.Open(d.keys); err != nil {
+			d.t.Fatal(err)
+		}
+	}
+	s, err := seal.New(cfg)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return s
 }
 
 func newDevice(t *testing.T, name string) *device {

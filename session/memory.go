@@ -175,6 +175,10 @@ func (s *Session) admitLocked(c *oplog.Chain, op oplog.Op, nowMS int64) (oplog.V
 // takeLocked holds a journaled op that continues its chain, and folds it unless it has to wait.
 func (s *Session) takeLocked(op oplog.Op, nowMS int64) {
 	s.held[op.Device] = oplog.Pos{Seq: op.Seq, ID: op.ID}
+	if s.stopped[op.Device] != nil {
+		s.state.NoteParked(op)
+		return
+	}
 	if len(s.parked[op.Device]) > 0 || oplog.Future(op, nowMS) != nil {
 		s.parked[op.Device] = append(s.parked[op.Device], op)
 		s.state.NoteParked(op)
@@ -183,7 +187,20 @@ func (s *Session) takeLocked(op oplog.Op, nowMS int64) {
 	s.foldLocked(op)
 }
 
-func (s *Session) foldLocked(op oplog.Op) {
+// foldLocked folds an op, or stops its chain there if it cannot be read, and reports whether it was folded.
+func (s *Session) foldLocked(op oplog.Op) bool {
+	content, err := s.content(op)
+	if err != nil {
+		s.stopLocked(op, err)
+		return false
+	}
+	s.applyLocked(op, content)
+	return true
+}
+
+// applyLocked folds the content of an op. Its id stays that of what was written.
+func (s *Session) applyLocked(op oplog.Op, content []byte) {
+	op.Payload = content
 	s.state.Apply(op)
 	s.cfg.Journal.Observe(op.HLC) // durable and not parked
 }
@@ -196,14 +213,15 @@ func (s *Session) unpark() int {
 	folded := 0
 	for device, ops := range s.parked {
 		n := 0
-		for n < len(ops) && oplog.Future(ops[n], now) == nil {
-			s.foldLocked(ops[n])
+		for n < len(ops) && oplog.Future(ops[n], now) == nil && s.foldLocked(ops[n]) {
 			n++
 		}
 		folded += n
-		if n == len(ops) {
+		switch {
+		case s.stopped[device] != nil: // it keeps nothing in memory
+		case n == len(ops):
 			delete(s.parked, device)
-		} else {
+		default:
 			s.parked[device] = ops[n:]
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/syncnode/syncnode/journal"
 	"github.com/syncnode/syncnode/oplog"
 	"github.com/syncnode/syncnode/relay"
+	"github.com/syncnode/syncnode/seal"
 )
 
 // ErrNoCheckpoints means that the session has no place for checkpoints, or the relay keeps none. Nothing was done.
@@ -101,7 +102,7 @@ func (s *Session) publish(ctx context.Context, r relay.Relay, store relay.Collec
 	switch {
 	case more:
 		err = s.extend(ctx, store, base, to, out)
-	case base.Hash != "" && (!known || newest.Hash != string(base.Hash)):
+	case base.Hash != "" && (!known || newest != base.Hash):
 		err = s.offerAgain(ctx, store, base.Hash)
 	}
 	return errors.Join(err, s.tidy(ctx, out))
@@ -118,26 +119,36 @@ func closable(base *checkpoint.Header, stable, heads oplog.Frontier, retired []s
 	return out
 }
 
-// takeNewest adopts the relay's newest checkpoint, unless the own one covers it.
-func (s *Session) takeNewest(ctx context.Context, store relay.Collector, out *Published) (relay.Checkpoint, bool, error) {
+// takeNewest adopts the relay's newest checkpoint, unless the own one covers it. It says what is inside, or that it is of no use.
+func (s *Session) takeNewest(ctx context.Context, store relay.Collector, out *Published) (checkpoint.Hash, bool, error) {
 	newest, ok, err := store.Checkpoint(ctx)
 	if errors.Is(err, relay.ErrCorrupt) {
 		s.log.Error("the relay's checkpoint is damaged, and is replaced", "cause", err)
-		return newest, false, nil
+		return "", false, nil
 	}
 	if err != nil || !ok {
-		return newest, false, err
+		return "", false, err
 	}
 	base := s.baseHeader()
-	if newest.Hash == string(base.Hash) || covers(&base, newest) {
-		return newest, true, nil
+	offered, err := s.open(newest)
+	covered := covers(&base, newest)
+	switch {
+	case err != nil && covered && !seal.Temporary(err):
+		s.log.Error("the relay's checkpoint cannot be read by anybody, and is replaced", "author", newest.Author, "cause", err)
+		return "", false, nil
+	case err != nil && covered && newest.All().Equal(base.All()):
+		return base.Hash, true, nil // the own one, as far as can be seen without the key
+	case err != nil:
+		return "", false, err
+	case offered.hash == base.Hash || covered:
+		return offered.hash, true, nil
 	}
-	adopted, err := s.take(ctx, newest)
+	adopted, err := s.take(ctx, offered)
 	if err != nil {
-		return newest, true, err
+		return "", false, err
 	}
 	out.Adopted = &adopted
-	return newest, true, nil
+	return offered.hash, true, nil
 }
 
 // covers reports whether h covers what the relay's checkpoint says of itself.
@@ -174,21 +185,23 @@ func (s *Session) stableCut(base *checkpoint.Header, stable oplog.Frontier) (che
 
 func (s *Session) extend(ctx context.Context, store relay.Collector, base checkpoint.Header, to checkpoint.Cut, out *Published) error {
 	var from *checkpoint.Checkpoint
+	meta := checkpoint.Meta{}
 	if base.Hash != "" {
 		var err error
-		if from, _, err = s.cfg.Checkpoints.Load(base.Hash); err != nil {
+		if from, meta, err = s.cfg.Checkpoints.Load(base.Hash); err != nil {
 			return err
 		}
 	}
+	meta = checkpoint.Meta{Parent: base.Hash, Author: s.cfg.Device, WallMS: s.cfg.Now().UnixMilli(), Sealed: meta.Sealed}
+	to.Content = s.contents(&meta.Sealed)
 	c, err := checkpoint.Extend(from, to, s.keptOps(s.cutName()))
 	if err != nil {
 		return err
 	}
-	meta := checkpoint.Meta{Parent: base.Hash, Author: s.cfg.Device, WallMS: s.cfg.Now().UnixMilli()}
 	if err := s.cfg.Checkpoints.Save(c, meta); err != nil {
 		return err
 	}
-	if err := s.put(ctx, store, c); err != nil {
+	if err := s.put(ctx, store, c, meta.Sealed); err != nil {
 		return err
 	}
 	if err := s.begin(ctx, &c.Header, nil, nil); err != nil {
@@ -204,8 +217,8 @@ func (s *Session) cutName() string {
 	return s.cut
 }
 
-func (s *Session) put(ctx context.Context, store relay.Collector, c *checkpoint.Checkpoint) error {
-	offered, err := s.offered(c)
+func (s *Session) put(ctx context.Context, store relay.Collector, c *checkpoint.Checkpoint, sealed bool) error {
+	offered, err := s.offered(c, sealed)
 	if err != nil {
 		return err
 	}
@@ -223,11 +236,11 @@ func (s *Session) put(ctx context.Context, store relay.Collector, c *checkpoint.
 
 // offerAgain gives the relay the own checkpoint that it lacks.
 func (s *Session) offerAgain(ctx context.Context, store relay.Collector, hash checkpoint.Hash) error {
-	c, _, err := s.cfg.Checkpoints.Load(hash)
+	c, meta, err := s.cfg.Checkpoints.Load(hash)
 	if err != nil {
 		return err
 	}
-	return s.put(ctx, store, c)
+	return s.put(ctx, store, c, meta.Sealed)
 }
 
 // begin makes the journal begin at a checkpoint that is saved. next, if not nil, is the memory that goes with it; otherwise what is in

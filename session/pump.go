@@ -18,7 +18,7 @@ type Report struct {
 	Pushed     relay.Pushed
 	Pulled     int  // ops journaled
 	Refused    int  // ops that did not verify, and those behind them in the same page
-	Unparked   int  // ops folded because their time had come
+	Unparked   int  // ops folded because their time had come, or their key
 	Acked      bool // an ack was sent; none is if it would say nothing new
 	// Adopted is the checkpoint that was taken because what was asked for had been collected; nil if none was.
 	Adopted *Adopted
@@ -75,7 +75,11 @@ func (p *pump) run(ctx context.Context) error {
 	if err := p.follow(ctx); err != nil {
 		return err
 	}
-	p.report.Unparked = p.unpark()
+	opened, err := p.reopen(ctx)
+	if err != nil {
+		return err
+	}
+	p.report.Unparked = opened + p.unpark()
 	if err := p.hello(ctx); err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/syncnode/syncnode/journal"
 	"github.com/syncnode/syncnode/oplog"
 	"github.com/syncnode/syncnode/relay"
+	"github.com/syncnode/syncnode/seal"
 )
 
 // An Adopted is a checkpoint that was taken from a relay.
@@ -63,10 +64,17 @@ func (s *Session) adopt(ctx context.Context, r relay.Relay) (Adopted, error) {
 		return Adopted{}, err
 	}
 	base := s.baseHeader()
-	if !ok || newest.Hash == string(base.Hash) {
+	if !ok {
 		return Adopted{}, errNothingNewer
 	}
-	adopted, err := s.take(ctx, newest)
+	offered, err := s.open(newest)
+	if err != nil {
+		return Adopted{}, err
+	}
+	if offered.hash == base.Hash {
+		return Adopted{}, errNothingNewer
+	}
+	adopted, err := s.take(ctx, offered)
 	if err != nil {
 		return Adopted{}, err
 	}
@@ -78,8 +86,8 @@ func (s *Session) adopt(ctx context.Context, r relay.Relay) (Adopted, error) {
 }
 
 // take begins the journal at a checkpoint of a relay.
-func (s *Session) take(ctx context.Context, offered relay.Checkpoint) (Adopted, error) {
-	c, err := checkpoint.Decode(bytes.NewReader(offered.Body), checkpoint.Hash(offered.Hash))
+func (s *Session) take(ctx context.Context, offered offer) (Adopted, error) {
+	c, err := checkpoint.Decode(bytes.NewReader(offered.body), offered.hash)
 	if err != nil {
 		return Adopted{}, fmt.Errorf("checkpoint of %s: %w", offered.Author, err)
 	}
@@ -96,7 +104,7 @@ func (s *Session) take(ctx context.Context, offered relay.Checkpoint) (Adopted, 
 	if err != nil {
 		return Adopted{}, err
 	}
-	meta := checkpoint.Meta{Author: offered.Author, WallMS: s.cfg.Now().UnixMilli()}
+	meta := checkpoint.Meta{Author: offered.Author, WallMS: s.cfg.Now().UnixMilli(), Sealed: offered.sealed}
 	if err := s.cfg.Checkpoints.Save(c, meta); err != nil {
 		return Adopted{}, err
 	}
@@ -149,9 +157,9 @@ func (s *Session) prove(h, base *checkpoint.Header) (bool, error) {
 			return false, err
 		}
 	}
-	err := checkpoint.Refold(*h, from, s.keptOps(cut))
-	if _, short := errors.AsType[*checkpoint.ShortError](err); short {
-		return false, nil
+	err := checkpoint.Refold(*h, from, s.keptOps(cut), s.content)
+	if _, short := errors.AsType[*checkpoint.ShortError](err); short || seal.Temporary(err) {
+		return false, nil // some of it is not held, or cannot be read here
 	}
 	return err == nil, err
 }
@@ -227,7 +235,11 @@ func (s *Session) restore(ctx context.Context, r relay.Relay) error {
 	if !ok {
 		return errNothingNewer
 	}
-	c, err := checkpoint.Decode(bytes.NewReader(newest.Body), checkpoint.Hash(newest.Hash))
+	offered, err := s.open(newest)
+	if err != nil {
+		return err
+	}
+	c, err := checkpoint.Decode(bytes.NewReader(offered.body), offered.hash)
 	if err != nil {
 		return err
 	}
@@ -237,7 +249,7 @@ func (s *Session) restore(ctx context.Context, r relay.Relay) error {
 	if err := s.checkOwn(&c.Header); err != nil {
 		return err
 	}
-	if err := s.cfg.Checkpoints.Save(c, checkpoint.Meta{Author: newest.Author, WallMS: s.cfg.Now().UnixMilli()}); err != nil {
+	if err := s.cfg.Checkpoints.Save(c, checkpoint.Meta{Author: newest.Author, WallMS: s.cfg.Now().UnixMilli(), Sealed: offered.sealed}); err != nil {
 		return err
 	}
 	facts := factsOf(&c.Header, c.State)

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"github.com/syncnode/syncnode/journal"
 	"github.com/syncnode/syncnode/oplog"
 	"github.com/syncnode/syncnode/relay"
+	"github.com/syncnode/syncnode/seal"
 )
 
 // noteFrozen makes the freezing of the id durable, together with where the ops begin that the relay does not have.
@@ -97,17 +99,54 @@ func (p *pump) theirs(ctx context.Context, seq uint64) (oplog.OpID, error) {
 // end since. It may be repeated, also after a crash, and writes nothing twice. It fails with journal.ErrNotFrozen or an error of
 // either journal.
 //
-// An intent refers to the old op as `reissue_of`, and keeps the device of its attempt. Other payloads stay as they are; the file
-// REISSUED.json of the new journal says which op stands for which.
-func Reissue(ctx context.Context, from, to *journal.Journal) (int, error) {
-	return to.Reissue(ctx, from, again)
+// An intent refers to the old op as `reissue_of`, and keeps the device of its attempt. Other payloads say what they said; what was
+// sealed for its old place is sealed for the new one, and without its key nothing is written (seal.ErrNoKey). The file REISSUED.json
+// of the new journal says which op stands for which.
+func Reissue(ctx context.Context, from, to *journal.Journal, keys *seal.Sealer) (int, error) {
+	if keys == nil {
+		var err error
+		if keys, err = seal.New(seal.Config{}); err != nil {
+			return 0, err
+		}
+	}
+	return to.Reissue(ctx, from, func(op oplog.Op) (journal.Draft, error) {
+		if op.Surface == oplog.Intents {
+			return intentAgain(op)
+		}
+		return payloadAgain(keys, op)
+	})
 }
 
-// again is the op as it is written under another id.
-func again(op oplog.Op) (journal.Draft, error) {
+// payloadAgain is a payload as it is written under another id: sealed for its new place if it was sealed, or has to be now.
+func payloadAgain(keys *seal.Sealer, op oplog.Op) (journal.Draft, error) {
+	content := []byte(op.Payload)
+	d := journal.Draft{Scope: op.Scope, Surface: op.Surface, Payload: content}
+	if isSealed(op) {
+		var err error
+		if content, err = contentOf(keys, op); err != nil {
+			return journal.Draft{}, err
+		}
+		d.Payload, d.Finish = nil, func(p journal.Place) ([]byte, error) { return keys.Seal(headerAt(p), content) }
+	} else {
+		var err error
+		if d, err = sealedDraft(keys, op.Scope, op.Surface, op.Payload); err != nil {
+			return journal.Draft{}, err
+		}
+	}
+	if d.Finish != nil {
+		d.Same = func(here oplog.Op) (bool, error) {
+			there, err := contentOf(keys, here)
+			return bytes.Equal(there, content), err
+		}
+	}
+	return d, nil
+}
+
+// intentAgain is an intent as it is written under another id.
+func intentAgain(op oplog.Op) (journal.Draft, error) {
 	d := journal.Draft{Scope: op.Scope, Surface: op.Surface, Payload: op.Payload}
 	var members map[string]json.RawMessage
-	if op.Surface != oplog.Intents || json.Unmarshal(op.Payload, &members) != nil || members == nil {
+	if json.Unmarshal(op.Payload, &members) != nil || members == nil {
 		return d, nil
 	}
 	delete(members, "settled") // speaks of sequence numbers of the old chain

@@ -48,7 +48,7 @@ func renewed(t *testing.T, old *device) *device {
 
 func reissue(t *testing.T, from, to *device) int {
 	t.Helper()
-	n, err := session.Reissue(t.Context(), from.journal(), to.journal())
+	n, err := session.Reissue(t.Context(), from.journal(), to.journal(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +157,7 @@ func TestNothingIsWrittenAgainUnlessTheIDIsFrozen(t *testing.T) {
 	a := newDevice(t, "a")
 	a.write(oplog.Knowledge, payloads(3)...)
 	next := renewed(t, a)
-	if n, err := session.Reissue(t.Context(), a.journal(), next.journal()); n != 0 || !errors.Is(err, journal.ErrNotFrozen) {
+	if n, err := session.Reissue(t.Context(), a.journal(), next.journal(), nil); n != 0 || !errors.Is(err, journal.ErrNotFrozen) {
 		t.Errorf("%d, %v", n, err)
 	}
 }
@@ -181,7 +181,7 @@ func TestACrashAtAnyStepOfReissueWritesNothingTwiceAndLosesNothing(t *testing.T)
 			left--
 			return nil
 		})
-		_, err := session.Reissue(t.Context(), from, to)
+		_, err := session.Reissue(t.Context(), from, to, nil)
 		next.disk.failing(nil)
 		if !hit {
 			if err != nil {

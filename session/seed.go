@@ -50,11 +50,11 @@ func (p *pump) offerSeed(ctx context.Context) error {
 	if base.Hash == "" {
 		return ErrNoCheckpoints
 	}
-	c, _, err := p.cfg.Checkpoints.Load(base.Hash)
+	c, meta, err := p.cfg.Checkpoints.Load(base.Hash)
 	if err != nil {
 		return err
 	}
-	offered, err := p.offered(c)
+	offered, err := p.offered(c, meta.Sealed)
 	if err != nil {
 		return err
 	}
@@ -64,12 +64,6 @@ func (p *pump) offerSeed(ctx context.Context) error {
 	p.report.Seeded = c.Hash
 	p.log.Warn("the relay lacked what only a checkpoint has, and begins at it now", "relay", p.info.Instance, "checkpoint", c.Hash)
 	return nil
-}
-
-// offered is a checkpoint as relays keep it.
-func (s *Session) offered(c *checkpoint.Checkpoint) (relay.Checkpoint, error) {
-	body, err := c.Body()
-	return relay.Checkpoint{Hash: string(c.Hash), Author: s.cfg.Device, Frontier: c.Frontier(), Closed: c.Closed.Frontier(), Body: body}, err
 }
 
 // headsOf are the last ops of all that a checkpoint covers.

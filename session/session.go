@@ -56,6 +56,7 @@ import (
 	"github.com/syncnode/syncnode/journal"
 	"github.com/syncnode/syncnode/oplog"
 	"github.com/syncnode/syncnode/relay"
+	"github.com/syncnode/syncnode/seal"
 )
 
 // A Holder tells who holds an agent's lease. The wiring adapts a coordinator to it.
@@ -77,6 +78,8 @@ type Config struct {
 	// BeforeCut hears, under the journal's lock, of what is about to be only in a checkpoint, so that whatever else is derived
 	// from the journal can make itself durable. An error calls the cut off. Nil: nothing else is.
 	BeforeCut func(tx *journal.Tx, f Facts) error
+	// Seal seals what its policy says, and opens what is sealed. Nil has no keys and seals nothing.
+	Seal *seal.Sealer
 	// Now decides which ops wait for their time; nil is time.Now.
 	Now    func() time.Time
 	Logger *slog.Logger // nil discards
@@ -100,9 +103,11 @@ type Session struct {
 	ownNext     uint64                  // everything of the own chain before is in memory
 	chains      map[string]*oplog.Chain // of the others: verified and journaled
 	parked      map[string][]oplog.Op   // in order; not folded because of their stamp, or of one before them
+	stopped     map[string]*stop        // chains with an op that cannot be read: held beyond it, and not folded
 	quarantined map[source]*Quarantine
 	acked       map[string]oplog.Frontier // by relay instance: what this process knows to be acked there
 	frozen      *FrozenError
+	keysErr     error // why the key file could not be read the last time
 }
 
 // A source is a chain as one relay gives it.
@@ -143,6 +148,7 @@ func newSession(cfg Config) *Session {
 		held:        oplog.Frontier{},
 		chains:      map[string]*oplog.Chain{},
 		parked:      map[string][]oplog.Op{},
+		stopped:     map[string]*stop{},
 		quarantined: map[source]*Quarantine{},
 		acked:       map[string]oplog.Frontier{},
 	}
@@ -162,6 +168,12 @@ func check(cfg *Config) error {
 	if err := relay.CheckRole(cfg.Role); err != nil {
 		errs = append(errs, err)
 	}
+	if cfg.Seal == nil {
+		var err error
+		if cfg.Seal, err = seal.New(seal.Config{}); err != nil {
+			errs = append(errs, err)
+		}
+	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
@@ -174,12 +186,16 @@ func check(cfg *Config) error {
 // Device is whose session it is.
 func (s *Session) Device() string { return s.cfg.Device }
 
-// Refresh takes in what other processes appended to the journal, and folds what waited for its time.
+// Refresh takes in what other processes appended to the journal, looks whether the keys have changed, and folds what waited for its
+// time or its key.
 func (s *Session) Refresh(ctx context.Context) error {
 	if err := s.cfg.Journal.Refresh(ctx); err != nil {
 		return err
 	}
 	if err := s.follow(ctx); err != nil {
+		return err
+	}
+	if _, err := s.reopen(ctx); err != nil {
 		return err
 	}
 	s.unpark()

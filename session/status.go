@@ -9,6 +9,7 @@ import (
 
 	"github.com/syncnode/syncnode/oplog"
 	"github.com/syncnode/syncnode/relay"
+	"github.com/syncnode/syncnode/seal"
 )
 
 // retryAfter is how long a chain that did not verify is left alone, unless another relay gives it.
@@ -49,20 +50,27 @@ type Quarantine struct {
 	// Instance is the relay that gave the bad op; empty if it stood in the own journal.
 	Instance string
 	Seq      uint64 // of the op that was refused
-	Reason   error  // an error of package oplog, or one that matches relay.ErrCorrupt
+	Reason   error  // an error of package oplog or seal, or one that matches relay.ErrCorrupt
 	// Permanent means that no release will take this op. Otherwise it may come right by itself: ops were missing,
 	// the relay could not read them, or a newer release wrote them.
 	Permanent bool
-	Since     time.Time // when it was seen first
-	retry     time.Time
+	// Unread: the chain is good and is held on, and nothing from Seq on is folded: what is sealed there does not open, or something is
+	// clear where it has to be sealed.
+	Unread bool
+	Since  time.Time // when it was seen first
+	retry  time.Time
 }
 
-// A ParkedChain says what of a chain waits for its time.
+// A ParkedChain says what of a chain waits for its time, or for a key.
 type ParkedChain struct {
 	Device string
 	From   uint64 // the first op that waits
 	Ops    int
-	Until  time.Time // when the first may be folded
+	Until  time.Time // when the first may be folded; zero if it waits for a key
+	// Reason is why the first cannot be opened, matching seal.ErrNoKey or seal.ErrVersion; nil if it waits for its time. It is tried
+	// again when the key file has its key, or by a newer release.
+	Reason error
+	Key    string // the id of the key that is missing
 }
 
 // A Status is what a person wants to know of a session.
@@ -72,15 +80,23 @@ type Status struct {
 	Quarantined  []Quarantine  // by device and relay
 	Parked       []ParkedChain // by device
 	Frozen       *FrozenError  // nil if not
+	Keys         error         // why the key file could not be read the last time; nil if it could, or there is none
 }
 
 // Status tells how each chain stands.
 func (s *Session) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := Status{Device: s.cfg.Device, Held: s.held.Clone(), Folded: s.state.Frontier(), Frozen: s.frozen}
+	st := Status{Device: s.cfg.Device, Held: s.held.Clone(), Folded: s.state.Frontier(), Frozen: s.frozen, Keys: s.keysErr}
 	for _, q := range s.quarantined {
 		st.Quarantined = append(st.Quarantined, *q)
+	}
+	for device, at := range s.stopped {
+		if seal.Temporary(at.err) {
+			st.Parked = append(st.Parked, ParkedChain{Device: device, From: at.next, Ops: int(s.held[device].Seq - at.next + 1), Reason: at.err, Key: at.key()})
+		} else {
+			st.Quarantined = append(st.Quarantined, Quarantine{Device: device, Seq: at.next, Reason: at.err, Permanent: true, Unread: true, Since: at.since})
+		}
 	}
 	slices.SortFunc(st.Quarantined, func(a, b Quarantine) int {
 		return compareText(a.Device, b.Device, a.Instance, b.Instance)
@@ -91,6 +107,7 @@ func (s *Session) Status() Status {
 			Device: device, From: ops[0].Seq, Ops: len(ops), Until: time.UnixMilli(ops[0].HLC.WallMS - oplog.MaxAhead),
 		})
 	}
+	slices.SortFunc(st.Parked, func(a, b ParkedChain) int { return compareText(a.Device, b.Device) })
 	return st
 }
 

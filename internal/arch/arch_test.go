@@ -49,7 +49,7 @@ var may = map[string][]string{
 	"relay/etcd":      {"relay", "oplog", "internal/ident"},
 	"relay/relaytest": {"relay", "oplog", "relay/memory"}, // the reference, as a shadow that never drops
 
-	"session":       {"relay", "fold", "oplog", "journal", "checkpoint"},
+	"session":       {"relay", "fold", "oplog", "journal", "checkpoint", "seal"},
 	"fence":         {"coord"},
 	"dispatch":      {"coord", "fence", "internal/ident"},
 	"internal/book": {"dispatch", "coord", "oplog", "journal", "journal/index", "internal/durable", "internal/ident"},
