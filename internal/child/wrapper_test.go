@@ -16,12 +16,19 @@ import (
 	"github.com/syncnode/syncnode/internal/child"
 )
 
+// hasty makes wrapper kill a child that does not obey soon. Others are given more time than a busy machine takes.
+const hasty = "SYNCNODE_TEST_HASTY"
+
 // wrapper runs its arguments with everything handed over, and exits as they do.
 func wrapper() int {
+	grace := patience
+	if os.Getenv(hasty) != "" {
+		grace = shortGrace
+	}
 	signals := make(chan os.Signal, 8)
 	child.Notify(signals)
 	p, err := child.Start(child.Spec{
-		Path: os.Args[1], Args: os.Args[2:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Grace: shortGrace,
+		Path: os.Args[1], Args: os.Args[2:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Grace: grace,
 	})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -80,6 +87,7 @@ func TestSignalsOfTheWrapperReachTheChild(t *testing.T) {
 }
 
 func TestDeafChildOfASignalledWrapperIsKilled(t *testing.T) {
+	t.Setenv(hasty, "yes")
 	cmd, out, pid := startWrapper(t, `trap "" TERM; echo ready; while :; do sleep 0.01; done`)
 	out.next(t)
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
