@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/syncnode/syncnode/internal/durable"
 	"github.com/syncnode/syncnode/journal"
 )
 
@@ -68,7 +69,7 @@ func (s *Store) save(c *Checkpoint, meta Meta) error {
 	if !meta.valid() {
 		return errMeta
 	}
-	if err := s.makeDir(); err != nil {
+	if err := durable.DirIn(s.fs(), s.Dir); err != nil {
 		return err
 	}
 	there, err := s.fs().Exists(s.path(c.Hash))
@@ -98,17 +99,6 @@ var errMeta = errors.New("author must be a device's id, parent a hash or empty")
 
 func (m Meta) valid() bool {
 	return (m.Parent == "" || m.Parent.Valid()) && len(m.Author) <= 128 && strings.IndexFunc(m.Author, func(r rune) bool { return r < 0x20 || r > 0x7e }) < 0
-}
-
-func (s *Store) makeDir() error {
-	there, err := s.fs().Exists(s.Dir)
-	if err != nil || there {
-		return err
-	}
-	if err := s.fs().MkdirAll(s.Dir, 0o700); err != nil {
-		return err
-	}
-	return s.fs().SyncDir(filepath.Dir(s.Dir))
 }
 
 // write writes and syncs a temporary file of its own, or leaves none.

@@ -46,6 +46,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/syncnode/syncnode/internal/durable"
 	"github.com/syncnode/syncnode/internal/ident"
 	"github.com/syncnode/syncnode/oplog"
 )
@@ -155,13 +156,7 @@ func (j *Journal) makeDir() error {
 	if j.cfg.ReadOnly {
 		return nil
 	}
-	if ok, err := j.cfg.FS.Exists(j.cfg.Dir); ok || err != nil {
-		return err
-	}
-	if err := j.cfg.FS.MkdirAll(j.cfg.Dir, 0o700); err != nil {
-		return err
-	}
-	return j.cfg.FS.SyncDir(filepath.Dir(j.cfg.Dir))
+	return durable.DirIn(j.cfg.FS, j.cfg.Dir)
 }
 
 // Dir is the directory of the journal, Device whose it is.

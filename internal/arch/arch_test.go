@@ -24,6 +24,7 @@ var may = map[string][]string{
 	"internal/child":    {},
 	"internal/durable":  {},
 	"internal/embedded": {},
+	"internal/faultfs":  {"internal/durable"}, // tests alone import it
 	"internal/proc":     {"internal/durable", "internal/ident"},
 	"schedule":          {},
 	"test/cluster":      {},
@@ -31,10 +32,10 @@ var may = map[string][]string{
 	"oplog":         {"internal/ident"},
 	"fold":          {"oplog"},
 	"fold/foldtest": {"oplog"},
-	"journal":       {"oplog", "internal/ident"},
+	"journal":       {"oplog", "internal/ident", "internal/durable"},
 	"journal/index": {"journal", "oplog"},
 	"identity":      {"internal/ident", "internal/durable", "internal/proc"},
-	"checkpoint":    {"oplog", "fold", "journal", "internal/ident"},
+	"checkpoint":    {"oplog", "fold", "journal", "internal/durable", "internal/ident"},
 	"seal":          {"internal/ident", "internal/durable"},
 
 	"coord":                {"internal/ident"},
