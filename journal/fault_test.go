@@ -142,6 +142,59 @@ func TestAFailedSyncPoisonsForTheLifeOfTheObject(t *testing.T) {
 	}
 }
 
+// The note says where the series begins, and nothing stands before that.
+func TestAFailedSyncOfTheFirstGroupOfPeersLeavesAJournalThatOpens(t *testing.T) {
+	dir := t.TempDir()
+	f, cfg := faultyConfig(dir)
+	j := open(t, cfg)
+	peers := peerOps(t, "host-2", 3)
+	take := func(j *journal.Journal, ops ...oplog.Op) error {
+		return j.Update(context.Background(), func(tx *journal.Tx) error { return tx.AppendPeers(ops...) })
+	}
+	f.fail = func(call, name string) error {
+		if call == "sync" && strings.HasPrefix(name, "peers-") && !strings.HasSuffix(name, ".tmp") {
+			return syscall.EIO
+		}
+		return nil
+	}
+	if err := take(j, peers[:2]...); !errors.Is(err, journal.ErrPoisoned) {
+		t.Fatal(err)
+	}
+	f.fail = nil
+	again := open(t, cfg)
+	if err := take(again, peers[2]); err != nil {
+		t.Fatal(err)
+	}
+	var got []oplog.Op
+	for e, err := range open(t, config(dir)).Peers(journal.Cursor{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, e.Op)
+	}
+	sameOps(t, got, peers)
+}
+
+// What another process wrote is synced before the next group. If that fails and not even a note can be left, it stays: it may have
+// been answered for long ago.
+func TestAFailedSyncOfWhatAnotherWroteCutsNothingOff(t *testing.T) {
+	dir := t.TempDir()
+	want := appendOps(t, open(t, config(dir)), 0, 2)
+	f, cfg := faultyConfig(dir)
+	j := open(t, cfg)
+	f.fail = func(call, _ string) error {
+		if call == "sync" || call == "create" || call == "write" {
+			return syscall.ENOSPC
+		}
+		return nil
+	}
+	if _, err := j.Append(context.Background(), draft(2)); !errors.Is(err, journal.ErrPoisoned) {
+		t.Fatal(err)
+	}
+	f.fail = nil
+	sameOps(t, mustOwn(t, open(t, config(dir))), want)
+}
+
 func keys[V any](m map[string]V) func(func(string) bool) {
 	return func(yield func(string) bool) {
 		for k := range m {

@@ -226,7 +226,7 @@ func (r *reader) enter(name string, h header) error {
 
 // lines yields the records between two offsets, which have to be whole groups.
 func (r *reader) lines(f File, name string, number uint64, offset, limit int64, yield func(Entry, error) bool) error {
-	in := bufio.NewReaderSize(io.NewSectionReader(f, offset, limit-offset), tailChunk)
+	in := bufio.NewReaderSize(io.NewSectionReader(f, offset, limit-offset), int(min(tailChunk, limit-offset)))
 	records := 0
 	for offset < limit {
 		corrupt := func(err error) error {

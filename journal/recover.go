@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/syncnode/syncnode/internal/durable"
 	"github.com/syncnode/syncnode/oplog"
 )
 
@@ -132,7 +133,7 @@ func (j *Journal) followFile(t *tail, fresh bool) error {
 			return err
 		}
 		if err := f.Sync(); err != nil {
-			j.markUnsynced(first)
+			j.markUnsynced(first, false)
 			return j.poison(fmt.Errorf("sync %s: %w", name, err))
 		}
 	}
@@ -169,7 +170,7 @@ func (j *Journal) settleTail(t *tail) error {
 	}
 	defer f.Close()
 	if err := f.Sync(); err != nil {
-		j.markUnsynced(t.from())
+		j.markUnsynced(t.from(), false)
 		return j.poison(fmt.Errorf("sync %s: %w", segmentName(t.at.series, t.seg), err))
 	}
 	t.loose = nil
@@ -238,20 +239,7 @@ func tornName(n int) string { return fmt.Sprintf("torn-%d.bin", n) }
 
 // readFile reads a small file of the directory.
 func (j *Journal) readFile(name string) ([]byte, error) {
-	f, err := j.cfg.FS.OpenFile(filepath.Join(j.cfg.Dir, name), os.O_RDONLY, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	size, err := f.Size()
-	if err != nil {
-		return nil, err
-	}
-	buf := make([]byte, size)
-	if _, err := f.ReadAt(buf, 0); err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
-	}
-	return buf, nil
+	return durable.ReadFrom(j.cfg.FS, filepath.Join(j.cfg.Dir, name))
 }
 
 // writeFile makes a file whole or not at all: write, sync, rename, sync the directory.
@@ -316,8 +304,9 @@ type unsynced struct {
 	HLC    *oplog.HLC `json:"hlc,omitempty"`
 }
 
-// markUnsynced leaves the note for whoever opens the journal next. If even that fails, it cuts the bytes off.
-func (j *Journal) markUnsynced(t tail) {
+// markUnsynced leaves the note for whoever opens the journal next. If even that fails, it cuts the bytes off if they are the caller's
+// own, which nobody was answered for; those of others may have been synced and answered for long ago.
+func (j *Journal) markUnsynced(t tail, own bool) {
 	u := unsynced{V: formatVersion, Series: t.at.series, Seg: t.seg, End: t.end}
 	if t.at.has {
 		stamp := t.at.head.HLC
@@ -328,6 +317,9 @@ func (j *Journal) markUnsynced(t tail) {
 	}
 	if ok, err := j.cfg.FS.Exists(filepath.Join(j.cfg.Dir, unsyncedName)); ok && err == nil {
 		return // written, only not synced
+	}
+	if !own {
+		return
 	}
 	if f, err := j.openSegment(t.at.series, t.seg); err == nil {
 		_ = f.Truncate(t.end)
@@ -391,6 +383,9 @@ func (j *Journal) replant(f File, t tail, buf []byte, sc *scanned) error {
 		good = append(bytes.Clone(good), '\n')
 	}
 	h := headerAfter(t, j.cfg.Device)
+	if !t.at.has {
+		h.Base = t.seg // the series begins with what was not synced
+	}
 	name := segmentName(h.Series, h.Base)
 	if h.Base == t.seg { // the old segment holds nothing before: the new one takes its place
 		return j.writeFile(name, append(h.bytes(), good...))

@@ -206,7 +206,7 @@ func (j *Journal) writeGroup(t tail, group []byte, at position) (tail, error) {
 		return t, j.undo(f, t, err)
 	}
 	if err := f.Sync(); err != nil {
-		j.markUnsynced(t.from())
+		j.markUnsynced(t, true)
 		return t, j.poison(fmt.Errorf("sync %s: %w", segmentName(t.at.series, t.seg), err))
 	}
 	t.end += int64(len(group))
@@ -217,7 +217,7 @@ func (j *Journal) writeGroup(t tail, group []byte, at position) (tail, error) {
 // undo removes what a failed write left, so that nothing of it can be read back later.
 func (j *Journal) undo(f File, t tail, cause error) error {
 	if err := errors.Join(f.Truncate(t.end), f.Sync()); err != nil {
-		j.markUnsynced(t.from())
+		j.markUnsynced(t, true)
 		return j.poison(fmt.Errorf("undo a failed write (%w): %w", cause, err))
 	}
 	return fmt.Errorf("%w: %w", ErrNotWritten, cause)
