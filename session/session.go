@@ -24,6 +24,13 @@
 // has in its own checkpoint, and whatever it does not cover, own ops that were never pushed among it, stays and goes on. So state, and
 // not history, bounds disk and memory.
 //
+// Where the seal's policy says so, payloads are sealed when their op has its place, and so is every checkpoint that leaves the device
+// and holds, or may hold, what was sealed: a relay never gets such content clear. What is folded is the content, so devices with equal
+// folded frontiers have equal digests, whatever keys they have. An op that cannot be opened is held, pushed on and verified like any
+// other; nothing of its chain is folded or acked from there on, so nothing of it is collected; commits behind it are known at once; and
+// every other chain goes on. If a key is missing it is tried again once the key file has it. A payload that is clear where the policy
+// seals is treated like one that does not open, unless the policy accepts it. Intents are never sealed.
+//
 // With k new ops over any number held a pump costs O(k), an idle one O(devices), a look at CommittedRun O(1).
 //
 // Not promised: that CommittedRun knows what other devices did since the last pump. It can veto and never permit;
@@ -34,7 +41,7 @@
 // An error of Append or RecordIntent that matches journal.ErrNotWritten or journal.ErrBusy left nothing behind,
 // and the session goes on. After journal.ErrPoisoned the journal and the session have to be opened again. An error
 // of Pump, Publish or Rebase is that of one of its steps; the call may be repeated, and what was done before stands. [*FrozenError]
-// needs a new identity for this device. A checkpoint that is refused (*checkpoint.DisputedError, *checkpoint.BehindError,
+// needs a new identity for this device. Errors of package seal: without the key nothing was written or given away. A checkpoint that is refused (*checkpoint.DisputedError, *checkpoint.BehindError,
 // *oplog.ForkError) changed nothing, and a person has to look.
 //
 // # Concurrency
