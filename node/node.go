@@ -9,13 +9,19 @@
 // LongestPump. When the context of Run ends, nothing new begins, each relay is pumped once more, the lease is
 // released, and Run returns nil.
 //
+// The log stays bounded: when CheckpointEvery ops are in no checkpoint and enough of them are stable, the node takes the relay's
+// newest one or makes one itself, drops what it covers here, and lets the relay collect. One of a fleet is enough, and several do no
+// harm. A relay that is full is collected as soon as anything may go. A node with nothing new asks for nothing.
+//
+// A relay that is another store than before, or lost ops, is told once; each device offers it again what it lacks.
+//
 // The lease named by Agent is for people: it lists who serves which device. Nothing rests on it, and a node
 // that cannot get it goes on and says so.
 //
 // # Failure
 //
 // Whatever fails is tried again for ever, and told when it begins, when it becomes another trouble, and when it
-// is over. Run returns an error only where Config.Fatal says that this process cannot go on.
+// is over. Run returns an error only where Config.Fatal says that this node cannot go on.
 //
 // # Concurrency
 //
@@ -45,6 +51,8 @@ import (
 const (
 	DefaultPumpEvery   = 5 * time.Second
 	DefaultSettleEvery = 30 * time.Second
+	// DefaultCheckpointEvery is some megabytes of ops.
+	DefaultCheckpointEvery = 10_000
 	// LongestPump bounds one pump, and one settling. What a pump did until then stands, and the next goes on.
 	LongestPump = time.Minute
 	// LastPump bounds the pumps of all relays when the node goes down, and beside them the release of the lease.
@@ -78,12 +86,20 @@ type Config struct {
 	Runs Lister
 	// Relays are pumped each at its own pace, by their names in the log.
 	Relays map[string]relay.Relay
-	// Fatal tells whether an error means that a new process has to go on instead of this one; nil: none does.
+	// Keeper, if not nil, is the session again: it keeps the log bounded.
+	Keeper Keeper
+	// Watcher, if not nil, is the session again: which of its chains are quarantined is written to StateFile.
+	Watcher Watcher
+	// StateFile is where the node keeps what it saw of its relays; empty keeps it in memory only.
+	StateFile string
+	// Fatal tells whether an error means that another node has to go on instead of this one; nil: none does.
 	Fatal func(error) bool
 
 	PumpEvery   time.Duration // 0: DefaultPumpEvery; a tenth of it is jitter
 	SettleEvery time.Duration // 0: DefaultSettleEvery
 	TTL         time.Duration // of the lease; 0: coord.DefaultTTL
+	// CheckpointEvery is how many ops may be in no checkpoint; 0: DefaultCheckpointEvery, below 0: any number.
+	CheckpointEvery int
 	Logger      *slog.Logger  // nil discards
 }
 
@@ -119,6 +135,7 @@ func New(cfg Config) (*Node, error) {
 	cfg.PumpEvery = orElse(cfg.PumpEvery, DefaultPumpEvery)
 	cfg.SettleEvery = orElse(cfg.SettleEvery, DefaultSettleEvery)
 	cfg.TTL = orElse(cfg.TTL, coord.DefaultTTL)
+	cfg.CheckpointEvery = orElse(cfg.CheckpointEvery, DefaultCheckpointEvery)
 	if cfg.Fatal == nil {
 		cfg.Fatal = func(error) bool { return false }
 	}
@@ -128,8 +145,9 @@ func New(cfg Config) (*Node, error) {
 	return &Node{cfg: cfg, log: cfg.Logger.With("device", cfg.Device)}, nil
 }
 
-func orElse(v, def time.Duration) time.Duration {
-	if v == 0 {
+func orElse[T comparable](v, def T) T {
+	var zero T
+	if v == zero {
 		return def
 	}
 	return v
@@ -141,12 +159,14 @@ func (n *Node) Run(ctx context.Context) error {
 	defer n.fail(nil)
 	n.log.Info("node started", "relays", slices.Sorted(maps.Keys(n.cfg.Relays)))
 	var writers, lease errgroup.Group
+	known := n.remember()
 	lease.Go(func() error { n.leaseLoop(ctx); return nil })
 	writers.Go(func() error { n.settleLoop(ctx); return nil })
 	for name, r := range n.cfg.Relays {
-		writers.Go(func() error { n.pumpLoop(ctx, name, r); return nil })
+		writers.Go(func() error { n.pumpLoop(ctx, name, r, known); return nil })
 	}
 	writers.Wait()
+	known.last()
 	fatal := context.Cause(ctx)
 	if fatal == nil || !n.cfg.Fatal(fatal) {
 		fatal = nil

@@ -13,8 +13,9 @@ import (
 	"github.com/syncnode/syncnode/session"
 )
 
-func (n *Node) pumpLoop(ctx context.Context, name string, r relay.Relay) {
+func (n *Node) pumpLoop(ctx context.Context, name string, r relay.Relay, known *memory) {
 	told := change{log: n.log.With("relay", name), what: "pump"}
+	keep := n.keeping(told.log, r)
 	for {
 		began := time.Now()
 		report, err := n.pump(ctx, r, LongestPump)
@@ -22,11 +23,17 @@ func (n *Node) pumpLoop(ctx context.Context, name string, r relay.Relay) {
 			return
 		}
 		told.note(err, pumpTrouble(err))
+		known.saw(told.log, name, report)
 		if report.Pulled > 0 || report.Pushed.Accepted > 0 {
 			told.log.Debug("pumped", "pushed", report.Pushed.Accepted, "pulled", report.Pulled)
 		}
 		if err == nil && report.More && report.Pulled > 0 {
 			continue
+		}
+		if full := errors.Is(err, relay.ErrFull); err == nil || full {
+			if n.ended(ctx, keep.turn(ctx, report, full)) {
+				return
+			}
 		}
 		if !n.awaitNews(ctx, r, began, err != nil) {
 			return
@@ -81,6 +88,8 @@ func pumpTrouble(err error) trouble {
 		return trouble{"the relay has another history of this device: a person has to look", slog.LevelError}
 	case errors.Is(err, relay.ErrCorrupt):
 		return trouble{"the relay's store is damaged: a person has to look", slog.LevelError}
+	case errors.Is(err, session.ErrRelayBehind):
+		return trouble{"the relay lacks own ops that are only in a checkpoint: put back a later copy of it", slog.LevelError}
 	case errors.Is(err, relay.ErrFull):
 		return trouble{"the relay is full: nothing is lost, and nothing is pushed until it has more space", slog.LevelError}
 	case errors.Is(err, relay.ErrNotSent), errors.Is(err, relay.ErrIndeterminate), errors.Is(err, context.DeadlineExceeded):

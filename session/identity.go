@@ -106,7 +106,6 @@ func (s *Session) freeze(fork bool, own, there oplog.Pos) error {
 	s.mu.Lock()
 	s.frozen = e
 	s.mu.Unlock()
-	s.log.Error("the device's id is frozen", "fork", fork, "own", own.Seq, "relay", there.Seq)
 	return e
 }
 

@@ -95,7 +95,8 @@ func (s *Session) publish(ctx context.Context, r relay.Relay, store relay.Collec
 		_, closed := base.Closed[m.Device]
 		return closed // counts no more
 	})
-	to, more := s.stableCut(&base, relay.Stable(roster))
+	// Own ops are acked when they are folded, also those that a full relay does not take.
+	to, more := s.stableCut(&base, lower(relay.Stable(roster), info.Heads))
 	if to.Closed = closable(&base, to.Frontier, info.Heads, retired); len(to.Closed) > 0 {
 		more = true
 	}
@@ -169,15 +170,8 @@ func (s *Session) baseHeader() checkpoint.Header {
 
 // stableCut is where to extend to, and whether that is beyond the base.
 func (s *Session) stableCut(base *checkpoint.Header, stable oplog.Frontier) (checkpoint.Cut, bool) {
-	folded := s.FoldedFrontier()
-	to, more := checkpoint.Cut{Frontier: oplog.Frontier{}}, false
-	for device, at := range stable {
-		if mine, ok := folded[device]; !ok {
-			continue
-		} else if mine.Seq < at.Seq {
-			at = mine
-		}
-		to.Frontier[device] = at
+	to, more := checkpoint.Cut{Frontier: lower(stable, s.FoldedFrontier())}, false
+	for device, at := range to.Frontier {
 		more = more || !base.Covers(device, at.Seq)
 	}
 	return to, more

@@ -30,6 +30,10 @@ type Report struct {
 	// Behind names devices of which this journal holds more than the relay: it lost something, which those
 	// devices offer again when they pump.
 	Behind []string
+	// Heads is how far the relay held each chain when the pump began.
+	Heads oplog.Frontier
+	// Newer: the relay's newest checkpoint is another than the one that the journal began at then.
+	Newer bool
 }
 
 // idlePages is how many pages without anything new a pump takes before it leaves the rest for the next.
@@ -113,10 +117,8 @@ func (p *pump) hello(ctx context.Context) error {
 	}
 	p.info = info
 	p.report.Instance, p.report.Generation = info.Instance, info.Generation
-	p.report.Behind = p.behind()
-	if len(p.report.Behind) > 0 {
-		p.log.Warn("the relay lost ops", "relay", info.Instance, "generation", info.Generation, "of", p.report.Behind)
-	}
+	p.report.Behind, p.report.Heads = p.behind(), info.Heads
+	p.report.Newer = info.Checkpoint != "" && info.Checkpoint != string(p.baseHeader().Hash)
 	if info.Role == p.cfg.Role {
 		return nil
 	}

@@ -1,0 +1,317 @@
+package node_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/syncnode/syncnode/checkpoint"
+	"github.com/syncnode/syncnode/coord"
+	coordmemory "github.com/syncnode/syncnode/coord/memory"
+	"github.com/syncnode/syncnode/journal"
+	"github.com/syncnode/syncnode/node"
+	"github.com/syncnode/syncnode/oplog"
+	"github.com/syncnode/syncnode/relay"
+	"github.com/syncnode/syncnode/relay/memory"
+	"github.com/syncnode/syncnode/session"
+)
+
+// A member is a real session on a disk, and a node over it.
+type member struct {
+	*session.Session
+	t    *testing.T
+	dir  string
+	cfg  node.Config
+	log  bytes.Buffer // read it after the stop
+	stop func()
+}
+
+// anchored opens a session that keeps checkpoints, with small segments.
+func anchored(t *testing.T, device string, r relay.Relay) *member {
+	t.Helper()
+	m := &member{t: t, dir: t.TempDir()}
+	j, err := journal.Open(t.Context(), journal.Config{Dir: filepath.Join(m.dir, "journal"), Device: device, SegmentBytes: 4000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = j.Close() })
+	m.Session, err = session.Open(t.Context(), session.Config{Device: device, Journal: j, Checkpoints: &checkpoint.Store{Dir: filepath.Join(m.dir, "checkpoints")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := coordmemory.New(coordmemory.Config{}).Process(coord.Process{})
+	m.cfg = node.Config{Device: device, Session: m, Keeper: m, Watcher: m, Settler: &settler{}, Leases: p, Runs: p,
+		Relays: map[string]relay.Relay{"memory": r}, CheckpointEvery: 40, StateFile: filepath.Join(m.dir, "node.json"),
+		Logger: slog.New(slog.NewTextHandler(&m.log, nil))}
+	return m
+}
+
+// start runs a node; it may be stopped and started again.
+func (m *member) start() *member {
+	m.t.Helper()
+	n, err := node.New(m.cfg)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(m.t.Context())
+	done := make(chan error, 1)
+	go func() { done <- n.Run(ctx) }()
+	m.stop = func() {
+		cancel()
+		if err := <-done; err != nil {
+			m.t.Errorf("Run: %v", err)
+		}
+	}
+	return m
+}
+
+func (m *member) segments() int {
+	m.t.Helper()
+	names, err := filepath.Glob(filepath.Join(m.dir, "journal", "*.jsonl"))
+	if err != nil || len(names) == 0 {
+		m.t.Fatalf("segments: %v, %v", names, err)
+	}
+	return len(names)
+}
+
+// A tally is a relay that counts its calls, and how many bytes it gives to a pull from the beginning.
+type tally struct {
+	*memory.Relay
+	mu    sync.Mutex
+	calls map[string]int
+}
+
+func newTally(cfg memory.Config) *tally { return &tally{Relay: memory.New(cfg), calls: map[string]int{}} }
+
+func (r *tally) count(call string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.calls[call]++
+}
+
+func (r *tally) of(call string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.calls[call]
+}
+
+func (r *tally) Roster(ctx context.Context) ([]relay.Member, error) {
+	r.count("roster")
+	return r.Relay.Roster(ctx)
+}
+
+func (r *tally) Checkpoint(ctx context.Context) (relay.Checkpoint, bool, error) {
+	r.count("checkpoint")
+	return r.Relay.Checkpoint(ctx)
+}
+
+func (r *tally) PutCheckpoint(ctx context.Context, device string, c relay.Checkpoint) error {
+	r.count("put")
+	return r.Relay.PutCheckpoint(ctx, device, c)
+}
+
+func (r *tally) Collect(ctx context.Context) (relay.Collection, error) {
+	r.count("collect")
+	return r.Relay.Collect(ctx)
+}
+
+// kept is how many ops the relay holds.
+func (r *tally) kept(t *testing.T) (n uint64) {
+	t.Helper()
+	info, err := r.Hello(t.Context(), "d1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for device, head := range info.Heads {
+		n += head.Seq + 1
+		if floor, ok := info.Floor[device]; ok {
+			n -= floor.Seq + 1
+		}
+	}
+	return n
+}
+
+func TestAFleetOfNodesKeepsItsLogsAndItsRelayBoundedAndAColdOneJoins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newTally(memory.Config{})
+		fleet := []*member{anchored(t, "d1", r).start(), anchored(t, "d2", r).start(), anchored(t, "d3", r).start()}
+		most, written := 0, 0
+		for range 40 { // twenty minutes, long enough for both phases of a collection
+			for _, m := range fleet {
+				for range 5 {
+					write(t, m.Session, written)
+					written++
+				}
+			}
+			time.Sleep(30 * time.Second)
+			for _, m := range fleet {
+				most = max(most, m.segments())
+			}
+		}
+		// 600 ops of some 250 bytes are 40 segments of 4000.
+		if most > 16 {
+			t.Errorf("a journal had %d segments at a time; want it to stay flat", most)
+		}
+		time.Sleep(time.Hour)
+		if kept := r.kept(t); kept > 120 {
+			t.Errorf("the relay keeps %d of %d ops", kept, written)
+		}
+		if puts := r.of("put"); puts > written/40+2 {
+			t.Errorf("%d checkpoints were put for %d ops; one of a fleet has to be enough", puts, written)
+		}
+		cold := anchored(t, "d4", r).start()
+		time.Sleep(time.Minute)
+		if want := fleet[0].Digest(); cold.Digest() != want || fleet[1].Digest() != want || fleet[2].Digest() != want {
+			t.Error("the digests differ")
+		}
+		for _, m := range append(fleet, cold) {
+			m.stop()
+		}
+		if !strings.Contains(cold.log.String(), "checkpoint taken") {
+			t.Errorf("the cold node did not start from the checkpoint:\n%s", cold.log.String())
+		}
+	})
+}
+
+func TestANodeWithNothingNewAsksForNoCheckpoint(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newTally(memory.Config{})
+		m := anchored(t, "d1", r).start()
+		for n := range 100 {
+			write(t, m.Session, n)
+		}
+		time.Sleep(time.Hour)
+		if r.of("put") == 0 || r.kept(t) > 40 {
+			t.Fatalf("%d checkpoints, %d ops in the relay: nothing was bounded", r.of("put"), r.kept(t))
+		}
+		names := []string{"roster", "checkpoint", "put", "collect"}
+		before := fmt.Sprint(r.of(names[0]), r.of(names[1]), r.of(names[2]), r.of(names[3]))
+		time.Sleep(4 * time.Hour)
+		if after := fmt.Sprint(r.of(names[0]), r.of(names[1]), r.of(names[2]), r.of(names[3])); after != before {
+			t.Errorf("calls of %v: %s, four hours later %s", names, before, after)
+		}
+		m.stop()
+	})
+}
+
+func TestWhatASilentReplicaLacksIsNeverDroppedAndAskedForEverMoreRarely(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newTally(memory.Config{})
+		silent := anchored(t, "d2", r).start()
+		m := anchored(t, "d1", r).start()
+		time.Sleep(time.Minute)
+		silent.stop()
+		for n := range 100 {
+			write(t, m.Session, n)
+		}
+		time.Sleep(4 * time.Hour)
+		if r.of("put") != 0 || r.kept(t) != 100 {
+			t.Errorf("%d checkpoints, %d ops kept, want none and all", r.of("put"), r.kept(t))
+		}
+		if asked := r.of("roster"); asked > 35 {
+			t.Errorf("the roster was read %d times in four hours, want about one in ten minutes", asked)
+		}
+		silent.start()
+		time.Sleep(time.Hour)
+		if r.of("put") == 0 || r.kept(t) > 40 {
+			t.Errorf("%d checkpoints, %d ops kept after it came back", r.of("put"), r.kept(t))
+		}
+		silent.stop()
+		m.stop()
+	})
+}
+
+func TestAFullRelayIsCollectedBeforeTheThreshold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newTally(memory.Config{MaxBytes: 30_000})
+		m := anchored(t, "d1", r)
+		m.cfg.CheckpointEvery = 1_000_000
+		m.start()
+		for n := range 200 { // twice of what fits
+			write(t, m.Session, n)
+			time.Sleep(10 * time.Second)
+		}
+		time.Sleep(2 * time.Hour)
+		info, err := r.Hello(t.Context(), "d1")
+		if err != nil || info.Head.Seq != 199 {
+			t.Errorf("the relay's head is %d, %v; want 199: it was full for ever\n%s", info.Head.Seq, err, m.log.String())
+		}
+		m.stop()
+		if got := strings.Count(m.log.String(), "level=ERROR"); got > 10 {
+			t.Errorf("trouble was told %d times\n%s", got, m.log.String())
+		}
+	})
+}
+
+func TestARelayThatIsAnotherOrLostOpsIsToldOnceAlsoAfterARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first := memory.New(memory.Config{})
+		m := anchored(t, "d1", first)
+		other := anchored(t, "d2", first).start()
+		m.start()
+		write(t, m.Session, 1)
+		write(t, other.Session, 2)
+		time.Sleep(10 * time.Minute)
+		m.stop()
+		other.stop()
+		next := memory.New(memory.Config{})
+		m.cfg.Relays = map[string]relay.Relay{"memory": next}
+		for range 2 {
+			m.start()
+			time.Sleep(10 * time.Minute)
+			m.stop()
+		}
+		if got := strings.Count(m.log.String(), "another store than before"); got != 1 {
+			t.Errorf("told %d times, want once\n%s", got, m.log.String())
+		}
+		s, err := node.ReadState(m.cfg.StateFile)
+		info, _ := next.Hello(t.Context(), "d1")
+		if seen := s.Relays["memory"]; err != nil || seen.Instance != info.Instance || len(seen.Heads) != 1 {
+			t.Errorf("state %+v, %v; want instance %s and one head", s, err, info.Instance)
+		}
+	})
+}
+
+// A shrunk relay forgot the chain of a device, and everything about itself looks the same.
+type shrunk struct {
+	*memory.Relay
+	at oplog.Frontier
+}
+
+func (r *shrunk) Hello(ctx context.Context, device string) (relay.Info, error) {
+	info, err := r.Relay.Hello(ctx, device)
+	for d, p := range r.at {
+		info.Heads[d] = p
+		delete(info.Acked, d)
+	}
+	return info, err
+}
+
+func TestARelayThatWasPutBackFromYesterdayUnderItsNameIsToldOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := memory.New(memory.Config{})
+		m, other := anchored(t, "d1", r).start(), anchored(t, "d2", r).start()
+		first, err := other.Append(t.Context(), journal.Draft{Scope: oplog.Personal, Surface: "registry:test", Payload: []byte(`{"id":"k"}`)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, other.Session, 2)
+		time.Sleep(10 * time.Minute)
+		m.stop()
+		other.stop()
+		m.cfg.Relays = map[string]relay.Relay{"memory": &shrunk{r, oplog.Frontier{"d2": {Seq: 0, ID: first[0].ID}}}}
+		m.start()
+		time.Sleep(10 * time.Minute)
+		m.stop()
+		if got := strings.Count(m.log.String(), "the relay lost ops"); got != 1 || !strings.Contains(m.log.String(), "lacks_ops_of=d2") {
+			t.Errorf("told %d times, want once, of d2\n%s", got, m.log.String())
+		}
+	})
+}
