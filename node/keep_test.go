@@ -88,7 +88,9 @@ type tally struct {
 	calls map[string]int
 }
 
-func newTally(cfg memory.Config) *tally { return &tally{Relay: memory.New(cfg), calls: map[string]int{}} }
+func newTally(cfg memory.Config) *tally {
+	return &tally{Relay: memory.New(cfg), calls: map[string]int{}}
+}
 
 func (r *tally) count(call string) {
 	r.mu.Lock()

@@ -100,7 +100,7 @@ type Config struct {
 	TTL         time.Duration // of the lease; 0: coord.DefaultTTL
 	// CheckpointEvery is how many ops may be in no checkpoint; 0: DefaultCheckpointEvery, below 0: any number.
 	CheckpointEvery int
-	Logger      *slog.Logger  // nil discards
+	Logger          *slog.Logger // nil discards
 }
 
 // A Node serves one device.

@@ -81,7 +81,6 @@ func (s *Session) load() error {
 		return &journal.CorruptError{File: "CUT.json", Err: fmt.Errorf("it does not say what checkpoint %s says", cut.Checkpoint)}
 	}
 	if err != nil {
-		s.log.Error("the journal's checkpoint cannot be used", "checkpoint", cut.Checkpoint, "cause", err)
 		if c, err = s.remake(cut, err); err != nil {
 			return err
 		}
@@ -119,7 +118,7 @@ func (s *Session) remake(cut journal.Cut, cause error) (*checkpoint.Checkpoint, 
 	if err := s.cfg.Checkpoints.Save(again, meta); err != nil {
 		return nil, err
 	}
-	s.log.Warn("made the journal's checkpoint again", "checkpoint", again.Hash)
+	s.log.Warn("the journal's checkpoint was damaged, and was made again from the ops that are held", "checkpoint", again.Hash, "cause", cause)
 	return again, nil
 }
 

@@ -25,6 +25,7 @@ type backendFlags struct {
 	cacert, cert, key            string
 	user, passwordFile           string
 	noJournal                    bool
+	segment                      int64
 	timeout                      time.Duration
 }
 
@@ -45,7 +46,13 @@ func (f *backendFlags) register(flags *pflag.FlagSet) {
 // registerExec adds those that only exec has.
 func (f *backendFlags) registerExec(flags *pflag.FlagSet) {
 	f.register(flags)
+	f.registerSegment(flags)
 	flags.BoolVar(&f.noJournal, "no-journal", false, "keep nothing on this disk: the ledger is the only record (for pods)")
+}
+
+// registerSegment is for the verbs that write much.
+func (f *backendFlags) registerSegment(flags *pflag.FlagSet) {
+	flags.Int64Var(&f.segment, "segment-bytes", 0, "the `BYTES` from which on the journal begins a new segment (16 MiB); a checkpoint drops whole segments")
 }
 
 func registerDataDir(flags *pflag.FlagSet, dir *string) {
@@ -75,6 +82,8 @@ func (f *backendFlags) check() error {
 		return usagef("--cert and --key belong together")
 	case len(f.endpoints) == 0 && f.user+f.cacert+f.cert != "":
 		return usagef("--cacert, --cert and --user are for an etcd that --endpoints names")
+	case f.segment < 0:
+		return usagef("--segment-bytes %d: must not be below 0", f.segment)
 	case f.timeout <= 0:
 		return usagef("--backend-timeout %s: must be above 0", f.timeout)
 	}

@@ -1,20 +1,18 @@
 package main
 
 import (
-	"encoding/json"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/syncnode/syncnode/fold"
 	"github.com/syncnode/syncnode/identity"
 	"github.com/syncnode/syncnode/internal/book"
 	"github.com/syncnode/syncnode/internal/ident"
@@ -36,16 +34,16 @@ func (f *logFlags) register(flags *pflag.FlagSet) {
 	f.out.register(flags)
 }
 
-// dir finds the journal: the data directory's only one under the namespace, or the one that was named.
-func (f *logFlags) dir() (dir, device string, err error) {
+// find finds the device: its folder of the data directory's only ledger under the namespace, or of the one that was named.
+func (f *logFlags) find() (*device, error) {
 	if err := f.out.check(); err != nil {
-		return "", "", err
+		return nil, err
 	}
 	if err := ident.Check("namespace", f.namespace); err != nil {
-		return "", "", &usageError{err}
+		return nil, &usageError{err}
 	}
 	if _, err := os.Stat(f.dataDir); errors.Is(err, fs.ErrNotExist) {
-		return "", "", fmt.Errorf("no data directory %s: nothing was run from here yet", f.dataDir)
+		return nil, fmt.Errorf("no data directory %s: nothing was run from here yet", f.dataDir)
 	}
 	clusters := identity.OpenClusters(f.dataDir)
 	generation := f.generation
@@ -53,28 +51,37 @@ func (f *logFlags) dir() (dir, device string, err error) {
 		known, err := clusters.Known(f.namespace)
 		switch {
 		case err != nil:
-			return "", "", err
+			return nil, err
 		case len(known) == 0:
-			return "", "", fmt.Errorf("no journal of namespace %s in %s: nothing was run from here yet", f.namespace, f.dataDir)
+			return nil, fmt.Errorf("no journal of namespace %s in %s: nothing was run from here yet", f.namespace, f.dataDir)
 		case len(known) > 1:
-			return "", "", usagef("%s has journals of several ledgers: give --generation, one of %s", f.dataDir, strings.Join(known, ", "))
+			return nil, usagef("%s has journals of several ledgers: give --generation, one of %s", f.dataDir, strings.Join(known, ", "))
 		}
 		generation = known[0]
 	}
-	device = f.deviceID
-	if device == "" {
+	d := &device{dataDir: f.dataDir, dir: clusters.Dir(f.namespace, generation), name: f.deviceID, given: f.deviceID != ""}
+	if d.name == "" {
 		id, err := identity.Open(f.dataDir, identity.Options{})
 		if err != nil {
-			return "", "", err
+			return nil, err
 		}
-		device = id.Device
+		if id.Notice != "" {
+			fmt.Fprintf(os.Stderr, "syncnode: %s\n", id.Notice)
+		}
+		d.name, d.former = id.Device, id.Previous
 	}
-	dir = book.JournalDir(clusters.Dir(f.namespace, generation), device)
-	if _, err := os.Stat(dir); err != nil {
-		return "", "", fmt.Errorf("no journal of device %s under %s", device, filepath.Dir(dir))
+	if _, err := os.Stat(d.journalDir()); err != nil {
+		return nil, fmt.Errorf("no journal of device %s under %s", d.name, filepath.Dir(d.journalDir()))
 	}
-	return dir, device, nil
+	return d, nil
 }
+
+// reading opens the journal for reading.
+func (d *device) reading(ctx context.Context) (*journal.Journal, error) {
+	return journal.Open(ctx, journal.Config{Dir: d.journalDir(), Device: d.name, ReadOnly: true})
+}
+
+func (d *device) journalDir() string { return book.JournalDir(d.dir, d.name) }
 
 func newLog() *cobra.Command {
 	cmd := &cobra.Command{Use: "log", Short: "read this device's journal; needs no etcd", Args: noArgs,
@@ -89,33 +96,40 @@ func newLogShow() *cobra.Command {
 	var from uint64
 	cmd := &cobra.Command{Use: "show", Short: "print the ops of this device, or of its peers", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			dir, device, err := f.dir()
+			d, err := f.find()
 			if err != nil {
 				return err
 			}
-			j, err := journal.Open(cmd.Context(), journal.Config{Dir: dir, Device: device, ReadOnly: true})
+			j, err := d.reading(cmd.Context())
 			if err != nil {
 				return err
 			}
 			defer j.Close()
-			if peers {
-				for e, err := range j.Peers(journal.Cursor{}) {
-					if err != nil {
-						return err
-					}
-					if err := f.print(cmd, e.Op); err != nil {
-						return err
-					}
-				}
-				return nil
+			cut, _, err := j.Cut()
+			if err != nil {
+				return err
 			}
-			for op, err := range j.Own(from) {
+			series := journal.Own
+			if peers {
+				series = journal.Peers
+			}
+			first := uint64(0)
+			for e, err := range j.Kept(cut.Checkpoint, series) {
 				if err != nil {
 					return err
 				}
-				if err := f.print(cmd, op); err != nil {
+				if first == 0 {
+					first = e.Op.Seq + 1
+				}
+				if !peers && e.Op.Seq < from {
+					continue
+				}
+				if err := f.print(cmd, e.Op); err != nil {
 					return err
 				}
+			}
+			if cut.Checkpoint != "" && (peers || from+1 < first) {
+				fmt.Fprintf(cmd.ErrOrStderr(), "syncnode: older ops are not kept one by one: what came of them is in checkpoint %s\n", short(cut.Checkpoint))
 			}
 			return nil
 		}}
@@ -134,81 +148,4 @@ func (f *logFlags) print(cmd *cobra.Command, op oplog.Op) error {
 	at := time.UnixMilli(op.HLC.WallMS).UTC().Format(time.RFC3339)
 	_, err := fmt.Fprintf(w, "%s  %s/%d  %s  %s  %s\n", at, op.Device, op.Seq, op.Scope, op.Surface, op.Payload)
 	return err
-}
-
-// A logReport is what `log verify` says of an intact journal.
-type logReport struct {
-	Device   string         `json:"device"`
-	Segments int            `json:"segments"`
-	Ops      uint64         `json:"ops"`
-	PeerOps  uint64         `json:"peer_ops"`
-	Frontier oplog.Frontier `json:"frontier"`
-	Torn     int64          `json:"torn_bytes"`
-	Digest   string         `json:"digest"`
-}
-
-func newLogVerify() *cobra.Command {
-	var f logFlags
-	cmd := &cobra.Command{Use: "verify", Short: "check every byte of the journal: ids, links, stamps, borders", Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			dir, device, err := f.dir()
-			if err != nil {
-				return err
-			}
-			r, err := journal.Verify(dir, nil)
-			if err != nil {
-				return err
-			}
-			digest, err := digestOfJournal(cmd, dir, device)
-			if err != nil {
-				return err
-			}
-			row := logReport{Device: r.Device, Segments: r.Segments, Ops: r.Ops, PeerOps: r.PeerOps, Frontier: r.Frontier, Torn: r.Torn, Digest: digest}
-			if f.out.format == "json" {
-				return json.NewEncoder(cmd.OutOrStdout()).Encode(row)
-			}
-			w := cmd.OutOrStdout()
-			fmt.Fprintf(w, "ok        %s\ndevice    %s\nsegments  %d\nops       %d own, %d of peers\ndigest    %s\n", dir, r.Device, r.Segments, r.Ops, r.PeerOps, digest)
-			if r.Torn > 0 {
-				fmt.Fprintf(w, "torn      %d bytes at the end, which no record was acknowledged in; the next write cuts them\n", r.Torn)
-			}
-			for _, d := range devicesOf(r.Frontier) {
-				fmt.Fprintf(w, "head      %s/%d %s\n", d, r.Frontier[d].Seq, r.Frontier[d].ID)
-			}
-			return nil
-		}}
-	f.register(cmd.Flags())
-	return cmd
-}
-
-func devicesOf(f oplog.Frontier) []string {
-	devices := make([]string, 0, len(f))
-	for d := range f {
-		devices = append(devices, d)
-	}
-	slices.Sort(devices)
-	return devices
-}
-
-// digestOfJournal folds everything that is held, also what waits for its time.
-func digestOfJournal(cmd *cobra.Command, dir, device string) (string, error) {
-	j, err := journal.Open(cmd.Context(), journal.Config{Dir: dir, Device: device, ReadOnly: true})
-	if err != nil {
-		return "", err
-	}
-	defer j.Close()
-	state := fold.New()
-	for op, err := range j.Own(0) {
-		if err != nil {
-			return "", err
-		}
-		state.Apply(op)
-	}
-	for e, err := range j.Peers(journal.Cursor{}) {
-		if err != nil {
-			return "", err
-		}
-		state.Apply(e.Op)
-	}
-	return fmt.Sprint(state.Digest()), nil
 }

@@ -41,7 +41,8 @@ type backend struct {
 	lock        *proc.Lock // nil without a data directory
 	boot, dir   string
 	device      string
-	book        *book.Book // nil without a journal
+	local       *device    // nil without a journal
+	book        *book.Book // that of local
 	left        bool
 }
 
@@ -188,16 +189,23 @@ func (be *backend) openDevice(ctx context.Context) error {
 	if err := clusters.Bind(f.namespace, be.endpointNames(), generation); err != nil {
 		return err
 	}
-	id, err := identity.Open(be.dir, identity.Options{Device: f.deviceID})
+	return be.openLocal(ctx, func(notice string) { fmt.Fprintf(os.Stderr, "syncnode: %s\n", notice) })
+}
+
+// openLocal opens the device, or what it became since it was opened.
+func (be *backend) openLocal(ctx context.Context, notice func(string)) error {
+	f := be.flags
+	if be.book != nil {
+		be.book.Close()
+		be.book = nil
+	}
+	blank := device{dataDir: be.dir, dir: identity.OpenClusters(be.dir).Dir(f.namespace, be.coordinator.Generation()), segment: f.segment}
+	d, err := openDevice(ctx, blank, f.deviceID, notice)
 	if err != nil {
 		return err
 	}
-	if id.Notice != "" {
-		fmt.Fprintf(os.Stderr, "syncnode: %s\n", id.Notice)
-	}
-	be.device = id.Device
-	be.book, err = book.Open(ctx, book.Config{Dir: clusters.Dir(f.namespace, generation), Device: id.Device, Log: logger()})
-	return err
+	be.local, be.device, be.book = d, d.name, d.book
+	return nil
 }
 
 // endpointNames are how the data directory remembers which cluster this is.
