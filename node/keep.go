@@ -56,9 +56,6 @@ func (k *keeping) turn(ctx context.Context, report session.Report, full bool) er
 	if k.store == nil {
 		return nil
 	}
-	if report.Adopted != nil {
-		k.tellTaken(*report.Adopted)
-	}
 	err := k.sweepIfDue(ctx)
 	if err == nil && k.ready(full) {
 		err = k.wait(k.act(ctx, report, full))
@@ -127,28 +124,20 @@ func (k *keeping) wait(err error) error {
 func (k *keeping) rebase(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, LongestPublish, fmt.Errorf("not done within %s", LongestPublish))
 	defer cancel()
-	adopted, took, err := k.n.cfg.Keeper.Rebase(ctx, k.relay)
+	_, took, err := k.n.cfg.Keeper.Rebase(ctx, k.relay)
 	if _, behind := errors.AsType[*checkpoint.BehindError](err); behind {
 		return false, nil
 	}
 	if took {
-		k.pause = 0
-		k.tellTaken(adopted)
+		k.pause = 0 // the session tells it
 	}
 	return took, err
-}
-
-func (k *keeping) tellTaken(a session.Adopted) {
-	k.log.Info("checkpoint taken", "checkpoint", short(string(a.Checkpoint)), "author", a.Author, "proved", a.Proved)
 }
 
 func (k *keeping) publish(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, LongestPublish, fmt.Errorf("not done within %s", LongestPublish))
 	defer cancel()
 	done, err := k.n.cfg.Keeper.Publish(ctx, k.relay)
-	if done.Adopted != nil {
-		k.tellTaken(*done.Adopted)
-	}
 	if done.New {
 		k.pause = 0
 		k.log.Info("checkpoint published", "checkpoint", short(string(done.Checkpoint)), "segments", done.Dropped.Segments, "bytes", done.Dropped.Bytes)

@@ -176,8 +176,8 @@ func TestAFleetOfNodesKeepsItsLogsAndItsRelayBoundedAndAColdOneJoins(t *testing.
 		for _, m := range append(fleet, cold) {
 			m.stop()
 		}
-		if !strings.Contains(cold.log.String(), "checkpoint taken") {
-			t.Errorf("the cold node did not start from the checkpoint:\n%s", cold.log.String())
+		if cold.segments() > 8 { // its own, and what came since
+			t.Errorf("the cold node did not start from the checkpoint: %d segments", cold.segments())
 		}
 	})
 }

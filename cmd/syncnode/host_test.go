@@ -59,7 +59,7 @@ type process struct {
 func (h host) start(args ...string) *process {
 	h.t.Helper()
 	words := 1
-	if args[0] == "run" || args[0] == "lease" || args[0] == "log" {
+	if args[0] == "run" || args[0] == "lease" || args[0] == "log" || args[0] == "relay" || args[0] == "recover" {
 		words = 2
 	}
 	all := append(append(append([]string(nil), args[:words]...), h.args...), args[words:]...)

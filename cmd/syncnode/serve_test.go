@@ -102,6 +102,10 @@ type verified struct {
 	Device, Digest string
 	Ops            int
 	Peers          int `json:"peer_ops"`
+	Known          int `json:"known_ops"`
+	Covered        int `json:"covered_ops"`
+	Checkpoint     string
+	Former         []string
 }
 
 func (h host) verify() verified {
