@@ -14,6 +14,7 @@ import (
 	"github.com/syncnode/syncnode/internal/book"
 	"github.com/syncnode/syncnode/journal"
 	"github.com/syncnode/syncnode/journal/index"
+	"github.com/syncnode/syncnode/seal"
 	"github.com/syncnode/syncnode/session"
 )
 
@@ -26,6 +27,7 @@ type device struct {
 	dir     string // of the namespace and generation
 	segment int64
 	book    *book.Book
+	keys    *seal.Sealer // nil: none
 	again   int   // ops that were written again when it was opened
 	stuck   error // why nothing is pushed under this id, and nobody but a person can change that; nil if not
 }
@@ -94,7 +96,7 @@ func (d *device) checkpoints(log *slog.Logger) *checkpoint.Store {
 // sessionConfig is how every session over this device is opened. The book makes itself durable before the journal is cut.
 func (d *device) sessionConfig(log *slog.Logger) session.Config {
 	return session.Config{
-		Device: d.name, Journal: d.book.Journal(), Logger: log, Checkpoints: d.checkpoints(log),
+		Device: d.name, Journal: d.book.Journal(), Logger: log, Checkpoints: d.checkpoints(log), Seal: d.keys,
 		BeforeCut: func(tx *journal.Tx, f session.Facts) error { return d.book.Keep(tx, indexFacts(f)) },
 	}
 }
@@ -181,7 +183,7 @@ func (d *device) reissueOf(ctx context.Context, former string, thorough bool) (i
 			return 0, err
 		}
 	}
-	return session.Reissue(ctx, old, d.book.Journal())
+	return session.Reissue(ctx, old, d.book.Journal(), d.keys)
 }
 
 // reissuedAll reports whether the note of the present journal names the last op of an old one.

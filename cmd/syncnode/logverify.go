@@ -18,6 +18,7 @@ import (
 	"github.com/syncnode/syncnode/journal"
 	"github.com/syncnode/syncnode/node"
 	"github.com/syncnode/syncnode/oplog"
+	"github.com/syncnode/syncnode/seal"
 )
 
 // A logReport is what `log verify` says of an intact journal.
@@ -39,12 +40,12 @@ type logReport struct {
 	Former      []string              `json:"former,omitempty"` // ids that the device had before
 }
 
-// A parkedRow is a chain that waits for its time.
+// A parkedRow is a chain that waits for its time, or for a key.
 type parkedRow struct {
-	Device string    `json:"device"`
-	From   uint64    `json:"from"`
-	Ops    int       `json:"ops"`
-	Until  time.Time `json:"until"`
+	Device string     `json:"device"`
+	From   uint64     `json:"from"`
+	Ops    int        `json:"ops"`
+	Until  *time.Time `json:"until,omitempty"` // absent if it waits for a key
 }
 
 const logVerifyLong = `verify reads the whole journal and checks every byte: ids, links, stamps and borders, and, where the journal begins
@@ -140,7 +141,7 @@ func (d *device) base(hash string) (*checkpoint.Checkpoint, error) {
 	return c, nil
 }
 
-// fold gives the digest of everything that is held, also of what waits for its time.
+// fold gives the digest of everything that can be read, also of what waits for its time.
 func (row *logReport) fold(j *journal.Journal, cut string, base *checkpoint.Checkpoint) error {
 	now := time.Now().UnixMilli()
 	parked := map[string]*parkedRow{}
@@ -153,13 +154,20 @@ func (row *logReport) fold(j *journal.Journal, cut string, base *checkpoint.Chec
 			if base.Covers(op.Device, op.Seq) {
 				continue
 			}
-			base.State.Apply(op)
-			future, p := oplog.Future(op, now), parked[op.Device]
-			switch {
-			case p != nil:
+			p, sealed := parked[op.Device], op.Surface != oplog.Intents && seal.LooksSealed(op.Payload)
+			if p == nil && (sealed || oplog.Future(op, now) != nil) {
+				p = &parkedRow{Device: op.Device, From: op.Seq}
+				if !sealed {
+					until := time.UnixMilli(op.HLC.WallMS - oplog.MaxAhead).UTC()
+					p.Until = &until
+				}
+				parked[op.Device] = p
+			}
+			if p != nil {
 				p.Ops++
-			case future != nil:
-				parked[op.Device] = &parkedRow{Device: op.Device, From: op.Seq, Ops: 1, Until: time.UnixMilli(future.Until).UTC()}
+			}
+			if p == nil || p.Until != nil {
+				base.State.Apply(op)
 			}
 		}
 	}
@@ -196,7 +204,11 @@ func (row *logReport) print(w io.Writer, dir string) {
 		fmt.Fprintf(w, "quarantined  %s from op %d on, %s, since %s: %s; %s\n", q.Device, q.Seq, kind, rfc3339(q.Since), plain(q.Reason), next)
 	}
 	for _, p := range row.Parked {
-		fmt.Fprintf(w, "waits        %s: %d ops from op %d on, until %s\n", p.Device, p.Ops, p.From, rfc3339(p.Until))
+		until := "a key is there"
+		if p.Until != nil {
+			until = rfc3339(*p.Until)
+		}
+		fmt.Fprintf(w, "waits        %s: %d ops from op %d on, until %s\n", p.Device, p.Ops, p.From, until)
 	}
 }
 
