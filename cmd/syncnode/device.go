@@ -28,8 +28,8 @@ type device struct {
 	segment int64
 	book    *book.Book
 	keys    *seal.Sealer // nil: none
-	again   int   // ops that were written again when it was opened
-	stuck   error // why nothing is pushed under this id, and nobody but a person can change that; nil if not
+	again   int          // ops that were written again when it was opened
+	stuck   error        // why nothing is pushed under this id, and nobody but a person can change that; nil if not
 }
 
 // openDevice opens the device of a data directory. An id that a node found frozen is replaced at once, and what no relay has is written
