@@ -190,7 +190,7 @@ func (p parser) column(c column, w word) (field, error) {
 			return field{}, err
 		case f.step == 1:
 			return field{}, p.fail(one.at, c.name, "write "+one.text+" alone", "%s in a list leaves nothing to the others", one.text)
-		case f.star() && (c.name == columns[hour].name || c.name == columns[dayOfMonth].name || c.name == columns[dayOfWeek].name):
+		case f.star() && c.starred:
 			return field{}, p.fail(one.at, c.name, "write "+f.list().String()+" for "+one.text,
 				"%s in a list: a star here says more than the values it stands for", one.text)
 		}
@@ -207,7 +207,7 @@ func (p parser) item(c column, w word) (field, error) {
 	switch {
 	case w.text == "":
 		return field{}, p.fail(w.at, c.name, "", "a place in the list is empty")
-	case w.text == "?" && (c.name == columns[dayOfMonth].name || c.name == columns[dayOfWeek].name), w.text == "*":
+	case w.text == "*", w.text == "?" && c.days:
 		return c.every(1), nil
 	case w.text[0] == '?':
 		return field{}, p.fail(w.at, c.name, "write *", "%s cannot stand here", w.text)
@@ -228,7 +228,7 @@ func (p parser) item(c column, w word) (field, error) {
 			return field{}, err
 		}
 		if to == 0 && from > 0 && strings.EqualFold(high.text, "SUN") {
-			to = 7
+			to = c.top // Sunday ends a week
 		}
 	}
 	switch {
@@ -258,21 +258,13 @@ func (c column) fold(v int) int {
 	return v
 }
 
-// top is the greatest number that may be written.
-func (c column) top() int {
-	if c.name == columns[dayOfWeek].name {
-		return 7
-	}
-	return c.max
-}
-
 // around writes a range that passes the end of its column as a list.
 func (c column) around(from, to int) string {
 	least := c.min
-	if c.top() > c.max {
+	if c.top > c.max {
 		least++ // 7 was 0
 	}
-	list := numbers(from, c.top())
+	list := numbers(from, c.top)
 	if to >= least {
 		list += "," + numbers(least, to)
 	}
@@ -309,13 +301,13 @@ func (p parser) value(c column, w, item word) (int, error) {
 	n, err := strconv.Atoi(w.text)
 	switch {
 	case n < c.min && err == nil:
-		return 0, p.fail(w.at, c.name, fmt.Sprintf("write %d to %d", c.min, c.top()), "%s is below %d", w.text, c.min)
-	case n > c.top() || err != nil:
-		hint := fmt.Sprintf("write %d to %d", c.min, c.top())
+		return 0, p.fail(w.at, c.name, fmt.Sprintf("write %d to %d", c.min, c.top), "%s is below %d", w.text, c.min)
+	case n > c.top || err != nil:
+		hint := fmt.Sprintf("write %d to %d", c.min, c.top)
 		if n == 24 && c.name == columns[hour].name {
 			hint = "write 0 for midnight"
 		}
-		return 0, p.fail(w.at, c.name, hint, "%s is above %d", w.text, c.top())
+		return 0, p.fail(w.at, c.name, hint, "%s is above %d", w.text, c.top)
 	}
 	return n, nil
 }
@@ -330,7 +322,7 @@ func (p parser) name(c column, w word) (int, error) {
 			return 0, p.fail(w.at, c.name, "write "+name, "%q is not known", w.text)
 		}
 	}
-	digits := fmt.Sprintf("write %d to %d", c.min, c.top())
+	digits := fmt.Sprintf("write %d to %d", c.min, c.top)
 	switch {
 	case strings.Contains(text, "#"):
 		return 0, p.fail(w.at, c.name, "let the command look at the date, or write the days: 8-14 holds the second of each weekday", "# (the nth weekday of a month) is not offered")

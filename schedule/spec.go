@@ -59,15 +59,18 @@ const (
 type column struct {
 	name     string
 	min, max int
+	top      int      // the greatest number that may be written; above max it is another name of min
 	names    []string // of min, min+1, …
+	starred  bool     // a star says more than the values it stands for
+	days     bool     // ? is another spelling of *
 }
 
 var columns = [5]column{
-	{name: "minute", max: 59},
-	{name: "hour", max: 23},
-	{name: "day of month", min: 1, max: 31},
-	{name: "month", min: 1, max: 12, names: strings.Fields("JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC")},
-	{name: "day of week", max: 6, names: strings.Fields("SUN MON TUE WED THU FRI SAT")}, // 7 is read as 0
+	{name: "minute", max: 59, top: 59},
+	{name: "hour", max: 23, top: 23, starred: true},
+	{name: "day of month", min: 1, max: 31, top: 31, starred: true, days: true},
+	{name: "month", min: 1, max: 12, top: 12, names: strings.Fields("JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC")},
+	{name: "day of week", max: 6, top: 7, names: strings.Fields("SUN MON TUE WED THU FRI SAT"), starred: true, days: true},
 }
 
 // every gives all values of the column from its least one in steps of n.

@@ -167,6 +167,9 @@ func envName(flag string) string {
 	return "SYNCNODE_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
+// fromEnv marks a flag whose value came from its variable.
+const fromEnv = "syncnode-from-environment"
+
 // defaultsFromEnv fills in the flags that were not given. SYNCNODE_RUN_… belongs to a run that this process
 // is a part of and is never read as a flag.
 func defaultsFromEnv(flags *pflag.FlagSet) error {
@@ -182,7 +185,12 @@ func defaultsFromEnv(flags *pflag.FlagSet) error {
 		}
 		if e := flags.Set(f.Name, value); e != nil {
 			err = usagef("invalid value %q of %s for --%s: %v", value, name, f.Name, e)
+			return
 		}
+		if f.Annotations == nil {
+			f.Annotations = map[string][]string{}
+		}
+		f.Annotations[fromEnv] = nil
 	})
 	return err
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -108,7 +107,8 @@ func (o *occurrenceFlags) ofCron(now time.Time) (string, error) {
 // those that have no use for it.
 func typed(flags *pflag.FlagSet, name string) bool {
 	f := flags.Lookup(name)
-	return f.Changed && f.Value.String() != os.Getenv(envName(name))
+	_, byVariable := f.Annotations[fromEnv]
+	return f.Changed && !byVariable
 }
 
 func newID() *cobra.Command {
