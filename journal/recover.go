@@ -357,13 +357,16 @@ func (j *Journal) moveUnsynced(u unsynced) error {
 		return err
 	}
 	defer f.Close()
-	size, err := f.Size()
-	if err != nil || size <= u.End {
-		return err
-	}
 	t := tail{exists: true, seg: u.Seg, end: u.End, at: position{series: u.Series, device: j.cfg.Device}}
 	if u.Prev != "" && u.HLC != nil {
 		t.at.head, t.at.has = oplog.Head{Seq: u.Seq, ID: u.Prev, HLC: *u.HLC}, true
+	}
+	size, err := f.Size()
+	if err != nil {
+		return err
+	}
+	if size <= u.End {
+		return j.plant(headerAfter(t, j.cfg.Device))
 	}
 	buf := make([]byte, size-u.End)
 	if _, err := f.ReadAt(buf, u.End); err != nil && !errors.Is(err, io.EOF) {
@@ -391,10 +394,9 @@ func (j *Journal) replant(f File, t tail, buf []byte, sc *scanned) error {
 		return j.writeFile(name, append(h.bytes(), good...))
 	}
 	// The copy is on stable storage under another name before the original is cut, and becomes part of the series
-	// only after: the same records never stand in it twice. They were never acknowledged, so a crash between may lose them.
-	const staged = "replant.jsonl"
+	// only after: the same records never stand in it twice. The note is removed last, so that a crash between is made good.
 	if len(good) > 0 {
-		if err := j.writeFile(staged, append(h.bytes(), good...)); err != nil {
+		if err := j.writeFile(stagedName, append(h.bytes(), good...)); err != nil {
 			return err
 		}
 	}
@@ -404,9 +406,24 @@ func (j *Journal) replant(f File, t tail, buf []byte, sc *scanned) error {
 	if len(good) == 0 {
 		return nil
 	}
-	if err := j.cfg.FS.Rename(filepath.Join(j.cfg.Dir, staged), filepath.Join(j.cfg.Dir, name)); err != nil {
+	j.cfg.Log.Warn("copied records whose sync had failed into a new segment", "file", name, "bytes", len(good))
+	return j.plant(h)
+}
+
+// stagedName is a segment that is whole and not part of its series yet.
+const stagedName = "replant.jsonl"
+
+// plant makes the staged segment part of the series, if there is one that begins with h.
+func (j *Journal) plant(h header) error {
+	staged, err := j.readFile(stagedName)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil || !bytes.HasPrefix(staged, h.bytes()) {
 		return err
 	}
-	j.cfg.Log.Warn("copied records whose sync had failed into a new segment", "file", name, "bytes", len(good))
+	if err := j.cfg.FS.Rename(filepath.Join(j.cfg.Dir, stagedName), j.path(h.Series, h.Base)); err != nil {
+		return err
+	}
 	return j.cfg.FS.SyncDir(j.cfg.Dir)
 }

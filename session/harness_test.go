@@ -45,7 +45,7 @@ func (w *wall) add(d time.Duration) {
 // A device is a data directory with a session on it, which can be crashed and opened again.
 type device struct {
 	*session.Session
-	t      *testing.T
+	t      testing.TB
 	name   string
 	dir    string
 	wall   *wall
@@ -167,7 +167,7 @@ func opLines(data []byte) []string {
 }
 
 // frontierOf is the frontier of op lines, each of which must be there once.
-func frontierOf(t *testing.T, lines []string) oplog.Frontier {
+func frontierOf(t testing.TB, lines []string) oplog.Frontier {
 	t.Helper()
 	f, seen := oplog.Frontier{}, map[string]bool{}
 	for _, line := range lines {
@@ -226,7 +226,7 @@ var errDisk = errors.New("injected disk error")
 
 func newDisk() *disk { return &disk{synced: map[string][]byte{}} }
 
-// failing sets what happens to "write" and "sync" from now on; nil means nothing.
+// failing sets what happens from now on to "write", "truncate", "sync", "rename", "remove" and "syncdir"; nil means nothing.
 func (d *disk) failing(fail func(op, name string) error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -314,6 +314,13 @@ func (f *diskFile) WriteAt(p []byte, off int64) (int, error) {
 	f.disk.written += int64(n)
 	f.disk.mu.Unlock()
 	return n, err
+}
+
+func (f *diskFile) Truncate(size int64) error {
+	if err := f.disk.check("truncate", f.name); err != nil {
+		return err
+	}
+	return f.File.Truncate(size)
 }
 
 func (f *diskFile) ReadAt(p []byte, off int64) (int, error) {
