@@ -200,6 +200,13 @@ func (s *State) Records(surface oplog.Surface) iter.Seq[Record] {
 	}
 }
 
+// All yields the records of every tier, the intents behind the state included: the ops that it is made of.
+func (s *State) All() iter.Seq[Record] {
+	return func(yield func(Record) bool) {
+		s.records(func(rec *Record) bool { return yield(*rec) })
+	}
+}
+
 // Intents yields the intents behind the state: of each agent, run, attempt, author and claim the winner, in bytewise order of these.
 func (s *State) Intents() iter.Seq[Record] {
 	return func(yield func(Record) bool) {

@@ -78,7 +78,14 @@ func (p *pump) ahead(ctx context.Context, own oplog.Head, known bool) error {
 			want.Skip = append(want.Skip, device)
 		}
 	}
+	pos := oplog.Pos{}
+	if known {
+		pos = own.Pos()
+	}
 	page, err := p.relay.Pull(ctx, p.cfg.Device, want)
+	if errors.Is(err, relay.ErrFrontierTruncated) { // it had them, that much is sure
+		return p.freeze(false, pos, p.info.Head.Pos())
+	}
 	if err != nil {
 		return err
 	}
@@ -88,10 +95,6 @@ func (p *pump) ahead(ctx context.Context, own oplog.Head, known bool) error {
 		}
 		if err := op.Check(); err != nil {
 			return fmt.Errorf("the relay holds a bad op under this id: %w", err)
-		}
-		pos := oplog.Pos{}
-		if known {
-			pos = own.Pos()
 		}
 		return p.freeze(op.Prev != pos.ID, pos, p.info.Head.Pos())
 	}

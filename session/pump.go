@@ -161,6 +161,10 @@ func (p *pump) offer(ctx context.Context) error {
 			return err
 		default:
 			err = p.push(ctx, from)
+			if closed, ok := errors.AsType[*relay.ClosedError](err); ok {
+				own, _ := p.cfg.Journal.Head()
+				return fmt.Errorf("%w: %w", p.freeze(false, own.Pos(), closed.Last), err)
+			}
 			if !errors.Is(err, relay.ErrGap) && !errors.Is(err, relay.ErrFork) {
 				return err
 			}
@@ -233,6 +237,7 @@ func (p *pump) pull(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		p.asked(p.info)
 		if idle++; took > 0 {
 			idle = 0
 		}
@@ -243,17 +248,28 @@ func (p *pump) pull(ctx context.Context) error {
 	}
 }
 
-// news reports whether the relay holds anything that the journal lacks and that is wanted now.
+// news reports whether the relay may hold anything that the journal lacks and that is wanted now. Of closed chains it may have no
+// more than its checkpoint: what that covers is found out by asking, once for each.
 func (p *pump) news() bool {
 	skip := p.skip(p.info.Instance)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if c := p.info.Checkpoint; c != "" && c != string(p.base.Hash) && c != p.covered[p.info.Instance] {
+		return true
+	}
 	for device, at := range p.info.Heads {
 		if !slices.Contains(skip, device) && !p.held.Covers(device, at.Seq) {
 			return true
 		}
 	}
 	return false
+}
+
+// asked notes that the relay gave a page while that checkpoint was its newest: what is closed in it is held here.
+func (s *Session) asked(info relay.Info) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.covered[info.Instance] = info.Checkpoint
 }
 
 // ack tells the relay what is folded, if that is more than it knows. All that is folded is on stable storage.

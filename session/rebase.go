@@ -64,7 +64,7 @@ func (s *Session) adopt(ctx context.Context, r relay.Relay) (Adopted, error) {
 		return Adopted{}, err
 	}
 	base := s.baseHeader()
-	if !ok {
+	if !ok || covers(&base, newest) {
 		return Adopted{}, errNothingNewer
 	}
 	offered, err := s.open(newest)
@@ -117,14 +117,14 @@ func (s *Session) take(ctx context.Context, offered offer) (Adopted, error) {
 
 // checkOwn refuses a checkpoint that covers own ops which this journal does not have.
 func (s *Session) checkOwn(h *checkpoint.Header) error {
+	own, ok := s.cfg.Journal.Head()
 	if last, closed := h.Closed[s.cfg.Device]; closed {
-		return fmt.Errorf("%w: checkpoint %s closes it at seq %d", journal.ErrRetired, h.Hash, last.Seq)
+		return fmt.Errorf("%w: %w: checkpoint %s closes it at seq %d", s.freeze(false, own.Pos(), last.Pos()), journal.ErrRetired, h.Hash, last.Seq)
 	}
-	there, ok := h.Heads[s.cfg.Device]
-	if !ok {
+	there, known := h.Heads[s.cfg.Device]
+	if !known {
 		return nil
 	}
-	own, ok := s.cfg.Journal.Head()
 	if !ok || own.Seq < there.Seq {
 		return s.freeze(false, own.Pos(), there.Pos())
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/syncnode/syncnode/checkpoint"
 	"github.com/syncnode/syncnode/journal"
 	"github.com/syncnode/syncnode/oplog"
 	"github.com/syncnode/syncnode/relay"
@@ -21,34 +22,52 @@ func (p *pump) noteFrozen(ctx context.Context) error {
 	p.mu.Lock()
 	f := *p.frozen
 	p.mu.Unlock()
-	first, err := p.unpushed(ctx, &f)
+	first, fork, err := p.unpushed(ctx, &f)
 	if err != nil {
 		return fmt.Errorf("find the ops that the relay does not have: %w", err)
 	}
-	return p.cfg.Journal.Freeze(ctx, journal.Frozen{First: first, Fork: f.Fork, Own: f.Own, Relay: f.Relay})
+	return p.cfg.Journal.Freeze(ctx, journal.Frozen{First: first, Fork: fork, Own: f.Own, Relay: f.Relay})
 }
 
-// unpushed finds the first own op that is not in the relay's chain, by halving.
-func (p *pump) unpushed(ctx context.Context, f *FrozenError) (uint64, error) {
+// errCollected means that the relay has collected what there is to compare.
+var errCollected = errors.New("the relay has collected the own ops")
+
+// unpushed finds the first own op that is not in the relay's chain, and whether that one goes another way.
+func (p *pump) unpushed(ctx context.Context, f *FrozenError) (first uint64, fork bool, err error) {
 	if f.Own.ID == "" {
-		return 0, nil
+		return 0, f.Fork, nil
 	}
-	if !f.Fork {
-		return f.Own.Seq + 1, nil
+	first, err = p.parting(ctx, f)
+	if errors.Is(err, errCollected) {
+		first, err = p.proved(ctx)
+		return first, f.Fork, err
 	}
-	low, high := uint64(0), min(f.Own.Seq, f.Relay.Seq)+1 // ops below low are common, the one at high is not
-	if floor, ok := p.info.Floor[p.cfg.Device]; ok {
+	return first, f.Fork || first <= f.Own.Seq, err
+}
+
+// parting finds where both chains part, by halving.
+func (p *pump) parting(ctx context.Context, f *FrozenError) (uint64, error) {
+	if !p.info.Known {
+		return 0, errCollected // or the chain is closed, and its rows are gone
+	}
+	low, high := uint64(0), min(f.Own.Seq, p.info.Head.Seq)+1 // ops below low are common, the one at high is not
+	if base, ok := p.baseHeader().Heads[p.cfg.Device]; ok {
+		low = base.Seq + 1
+	}
+	if floor, ok := p.info.Floor[p.cfg.Device]; ok && floor.Seq >= low {
+		if floor.Seq > f.Own.Seq {
+			return 0, errCollected
+		}
 		id, err := p.ownAt(floor.Seq)
 		if err != nil {
 			return 0, err
 		}
 		if id != floor.ID {
-			return 0, fmt.Errorf("%w: the chains part below seq %d, which the relay collected", errUnproved, floor.Seq)
+			return 0, errCollected
 		}
 		low = floor.Seq + 1
 	}
-	for low < high {
-		mid := low + (high-low)/2
+	for mid := high - 1; low < high; mid = low + (high-low)/2 { // the end first: most often all is common
 		theirs, err := p.theirs(ctx, mid)
 		if err != nil {
 			return 0, err
@@ -64,6 +83,46 @@ func (p *pump) unpushed(ctx context.Context, f *FrozenError) (uint64, error) {
 		}
 	}
 	return low, nil
+}
+
+// proved is behind the last own op that the relay's checkpoint shows: by its chain, the relay had all up to there. What comes after may have
+// been there as well and be overwritten: it is written again rather than lost.
+func (p *pump) proved(ctx context.Context) (uint64, error) {
+	first := uint64(0)
+	if base, ok := p.baseHeader().Heads[p.cfg.Device]; ok {
+		first = base.Seq + 1
+	}
+	store, ok := p.relay.(relay.Collector)
+	if !ok {
+		return first, nil
+	}
+	newest, ok, err := store.Checkpoint(ctx)
+	if err != nil || !ok {
+		return first, err
+	}
+	offered, err := p.open(newest)
+	if err != nil {
+		return first, err
+	}
+	c, err := checkpoint.Decode(bytes.NewReader(offered.body), offered.hash)
+	if err != nil {
+		return first, err
+	}
+	shown := map[oplog.OpID]bool{c.Heads[p.cfg.Device].ID: true, c.Closed[p.cfg.Device].ID: true}
+	for rec := range c.State.All() {
+		if rec.HLC.Device == p.cfg.Device {
+			shown[rec.ID] = true
+		}
+	}
+	for op, err := range p.cfg.Journal.Own(first) {
+		if err != nil {
+			return first, err
+		}
+		if shown[op.ID] {
+			first = op.Seq + 1
+		}
+	}
+	return first, nil
 }
 
 // theirs is the id of the op at a seq of the own chain, as the relay has it.

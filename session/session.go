@@ -113,6 +113,7 @@ type Session struct {
 	stopped     map[string]*stop        // chains with an op that cannot be read: held beyond it, and not folded
 	quarantined map[source]*Quarantine
 	acked       map[string]oplog.Frontier // by relay instance: what this process knows to be acked there
+	covered     map[string]string         // by relay instance: its checkpoint of which no closed chain is lacking here
 	frozen      *FrozenError
 	keysErr     error // why the key file could not be read the last time
 }
@@ -158,6 +159,7 @@ func newSession(cfg Config) *Session {
 		stopped:     map[string]*stop{},
 		quarantined: map[source]*Quarantine{},
 		acked:       map[string]oplog.Frontier{},
+		covered:     map[string]string{},
 	}
 }
 
