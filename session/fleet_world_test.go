@@ -275,7 +275,7 @@ func (w *world) renew(m *member, rnd *rand.Rand) {
 			}
 			return nil
 		})
-		_, err := session.Reissue(w.t.Context(), m.before.journal(), m.journal())
+		_, err := session.Reissue(w.t.Context(), m.before.journal(), m.journal(), nil)
 		m.disk.failing(nil)
 		w.t.note("  writing again was cut short: %v", err)
 	}
@@ -286,7 +286,7 @@ func (w *world) renew(m *member, rnd *rand.Rand) {
 func (w *world) reissue(m *member) {
 	if m.before != nil {
 		from, to := m.before.journal(), m.journal()
-		if _, err := session.Reissue(w.t.Context(), from, to); err != nil {
+		if _, err := session.Reissue(w.t.Context(), from, to, nil); err != nil {
 			w.t.Fatal(err)
 		}
 		w.trace(from, to)
