@@ -197,11 +197,7 @@ func (row *logReport) print(w io.Writer, dir string) {
 		fmt.Fprintf(w, "frozen       %s: nothing more is pushed under this id\n", row.Frozen)
 	}
 	for _, q := range row.Quarantined {
-		kind, next := "for now", "tried again by itself"
-		if q.Permanent {
-			kind, next = "permanent", "syncnode log accept "+q.Device
-		}
-		fmt.Fprintf(w, "quarantined  %s from op %d on, %s, since %s: %s; %s\n", q.Device, q.Seq, kind, rfc3339(q.Since), plain(q.Reason), next)
+		fmt.Fprintf(w, "quarantined  %s\n", quarantineText(q))
 	}
 	for _, p := range row.Parked {
 		until := "a key is there"
@@ -213,3 +209,12 @@ func (row *logReport) print(w io.Writer, dir string) {
 }
 
 func short(hash string) string { return hash[:min(len(hash), 12)] }
+
+// quarantineText says which chain is quarantined, why, and what can be done.
+func quarantineText(q node.SeenQuarantine) string {
+	kind, next := "for now", "tried again by itself"
+	if q.Permanent {
+		kind, next = "permanent", "syncnode log accept "+q.Device
+	}
+	return fmt.Sprintf("%s from op %d on, %s, since %s: %s; %s", q.Device, q.Seq, kind, rfc3339(q.Since), plain(q.Reason), next)
+}

@@ -121,7 +121,7 @@ of being repeated.`,
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newExec(), newFence(), newID(), newVersion(), newRun(), newLease(), newLog(), newServe(), newKey(),
+	root.AddCommand(newExec(), newFence(), newID(), newVersion(), newRun(), newLease(), newLog(), newRelay(), newServe(), newKey(),
 		newAgent(), newRecover(), newSchedule())
 	return root
 }

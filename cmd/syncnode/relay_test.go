@@ -1,0 +1,90 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func decode[T any](t *testing.T, p *process) T {
+	t.Helper()
+	var v T
+	if err := json.Unmarshal(p.out.Bytes(), &v); err != nil {
+		t.Fatalf("%v: %v in %q", p.cmd.Args, err, p.out.String())
+	}
+	return v
+}
+
+func (r relayReport) of(device string) relayDevice {
+	for _, d := range r.Devices {
+		if d.Device == device {
+			return d
+		}
+	}
+	return relayDevice{}
+}
+
+func TestAPersonMakesACheckpointCollectsAndRetiresADeviceThatReturnsUnderANewID(t *testing.T) {
+	t.Parallel()
+	fleet := spaced(hosts(t, 2, common.get(t).Endpoints()), "person")
+	a, b := fleet[0], fleet[1]
+	na, nb := a.serve("--checkpoint-every", "0"), b.serve("--checkpoint-every", "0")
+	a.run("p", "one")
+	b.run("p", "two")
+	agree(t, 4, a, b)
+	ida, idb := a.verify().Device, b.verify().Device
+	var s relayReport
+	eventually(t, "acks of both", func() bool {
+		s = decode[relayReport](t, a.call("relay", "status", "-o", "json").want(0))
+		return s.of(ida).Lacks == 0 && s.of(idb).Lacks == 0
+	})
+	if s.Checkpoint != nil || s.Unpushed != 0 || s.Missing != 0 || s.Digest != a.verify().Digest || s.of(idb).Role != "replica" || s.of(idb).Kept != 2 || s.of(idb).Because != "no checkpoint" {
+		t.Errorf("before the checkpoint: %+v", s)
+	}
+	if made := decode[publishedRow](t, a.call("relay", "checkpoint", "-o", "json").want(0)); !made.New || made.Covered != 4 || made.Uncovered != 0 {
+		t.Errorf("made %+v, want a new one of 4 ops", made)
+	}
+	a.call("relay", "gc").want(0).prints("THE REST IS KEPT BECAUSE")
+	if s = decode[relayReport](t, b.call("relay", "status", "-o", "json").want(0)); s.Checkpoint == nil || s.Checkpoint.Covers != 4 || s.of(ida).Floor == nil || s.of(ida).Kept != 0 {
+		t.Errorf("after the collection: %+v", s)
+	}
+
+	nb.stops()
+	b.run("p", "while it is away")
+	if retired := decode[publishedRow](t, a.call("relay", "checkpoint", "--retire", idb, "-o", "json").want(0)); len(retired.Closed) != 1 {
+		t.Errorf("retired %+v, want it closed", retired)
+	}
+	a.call("relay", "status").want(0).prints("closed")
+	a.call("relay", "checkpoint", "--retire", ida).want(2, "is this device")
+	nb = b.serve("--checkpoint-every", "0")
+	nb.says("this device has a new id")
+	agree(t, 6, a, b)
+	nb.stops()
+	na.stops()
+	if log := nb.log(); !strings.Contains(log, "has closed the chain of this id as retired") || !strings.Contains(log, "written_again=2") {
+		t.Errorf("the retired device says\n%s", log)
+	}
+}
+
+func TestARelayInAFolderIsShownWithoutEtcd(t *testing.T) {
+	t.Parallel()
+	h := spaced(hosts(t, 1, common.get(t).Endpoints()), "shown")[0]
+	folder := filepath.Join(t.TempDir(), "shared")
+	n := h.serve("--relay", "dir:"+folder)
+	h.run("d", "k")
+	bare := h
+	bare.args = []string{"--namespace", "shown"}
+	var last *process
+	eventually(t, "two ops in the folder", func() bool {
+		last = bare.call("relay", "status", "--relay", "dir:"+folder, "-o", "json").want(0)
+		s := decode[relayReport](t, last)
+		return len(s.Devices) == 1 && s.Devices[0].Kept == 2 && s.Unpushed == 0
+	})
+	n.stops()
+	bare.call("relay", "status", "--relay", "pigeon").want(2, "want etcd or dir:PATH")
+	if bytes.Contains(last.out.Bytes(), []byte("committed")) {
+		t.Errorf("status shows payloads: %s", last.out.String())
+	}
+}
