@@ -51,14 +51,15 @@ type Collection struct {
 type Cause string
 
 const (
-	NoCheckpoint  Cause = "no checkpoint"         // there is none
-	BadCheckpoint Cause = "damaged checkpoint"    // the newest one cannot be read, or does not give its hash
-	Uncovered     Cause = "not in the checkpoint" // the newest one ends before
-	NoReplica     Cause = "no replica"            // nobody is registered, or all are evicted
-	NeverAcked    Cause = "replica never acked"   // Replica is registered and has acked nothing at all
-	Unacked       Cause = "not acked"             // Replica has not acked it
-	Disputed      Cause = "another op acked"      // Replica, or the checkpoint if none is named, has another op there
-	BadChain      Cause = "damaged chain"         // the op at which the chain would be cut cannot be read
+	NoCheckpoint  Cause = "no checkpoint"          // there is none
+	BadCheckpoint Cause = "damaged checkpoint"     // the newest one cannot be read, or does not give its hash
+	Uncovered     Cause = "not in the checkpoint"  // the newest one ends before
+	NoReplica     Cause = "no replica"             // nobody is registered, or all are evicted
+	NeverAcked    Cause = "replica never acked"    // Replica is registered and has acked nothing at all
+	Unacked       Cause = "not acked"              // Replica has not acked it
+	Disputed      Cause = "another op acked"       // Replica, or the checkpoint if none is named, has another op there
+	BadChain      Cause = "damaged chain"          // the op at which the chain would be cut cannot be read
+	Elsewhere     Cause = "its device collects it" // it is Replica, and nobody else may
 	Waiting       Cause = "earlier ops are marked, not deleted yet"
 )
 

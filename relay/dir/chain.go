@@ -25,6 +25,7 @@ type chain struct {
 	segs     map[uint64]*segment
 	bases    []uint64 // of segs, ascending
 	verified *oplog.Chain
+	floor    *oplog.Head // ops up to it do not count: they were collected; nil if none were
 	marks    []mark
 	ahead    uint64 // greatest seq of a good op above the head that was passed over; 0 if none
 	names    []Oddity
@@ -80,7 +81,24 @@ func newChain(fsys FS, device string) *chain {
 func (c *chain) reset() {
 	c.segs, c.bases, c.marks = map[uint64]*segment{}, nil, nil
 	c.verified, c.ahead, c.stale = oplog.NewChain(c.device), 0, false
+	if c.floor != nil {
+		c.verified = oplog.ResumeChain(c.device, *c.floor)
+	}
 }
+
+// raise lets the chain begin behind a floor, if that is above the one before. What was verified above it stays.
+func (c *chain) raise(floor *oplog.Head) {
+	if floor == nil || c.floor != nil && floor.Seq <= c.floor.Seq {
+		return
+	}
+	c.floor = floor
+	if floor.Seq >= c.next() {
+		c.reset()
+	}
+}
+
+// collected reports whether an op lies at or below the floor.
+func (c *chain) collected(seq uint64) bool { return c.floor != nil && seq <= c.floor.Seq }
 
 func (c *chain) next() uint64 { return c.verified.NextSeq() }
 
@@ -98,8 +116,20 @@ func (c *chain) stuck() bool {
 	return false
 }
 
-// refresh judges what is new. After an error, which is also in c.err, what was verified before stays.
-func (c *chain) refresh() error {
+// refresh judges what is new. The chain begins behind floor, and behind seed if its files reach less far; both may be nil. After an
+// error, which is also in c.err, what was verified before stays.
+func (c *chain) refresh(floor, seed *oplog.Head) error {
+	err := c.judgeNew(floor)
+	if err == nil && seed != nil && seed.Seq >= c.next() {
+		c.raise(seed)
+		err = c.judgeNew(nil)
+	}
+	c.err = err
+	return err
+}
+
+func (c *chain) judgeNew(floor *oplog.Head) error {
+	c.raise(floor)
 	head, begun := c.verified.Head()
 	changed, err := c.pass()
 	if err == nil && (c.stale || changed && c.stuck()) {
@@ -108,7 +138,6 @@ func (c *chain) refresh() error {
 			c.compare(head)
 		}
 	}
-	c.err = err
 	return err
 }
 
@@ -174,7 +203,11 @@ func (c *chain) list() error {
 		if found[base] {
 			continue
 		}
-		c.stale = c.stale || c.segs[base].end > 0
+		if s := c.segs[base]; s.sealed > 0 && c.collected(s.sealed-1) {
+			c.marks = slices.DeleteFunc(c.marks, func(m mark) bool { return m.base == base }) // collected
+		} else if s.end > 0 {
+			c.stale = true
+		}
 		delete(c.segs, base)
 		c.bases = slices.DeleteFunc(c.bases, func(b uint64) bool { return b == base })
 	}
@@ -270,6 +303,10 @@ func (c *chain) line(s *segment, line []byte, off int64) {
 		s.foreign++
 	case s.sealed > 0 && op.Seq >= s.sealed:
 		s.repeated++
+	case c.collected(op.Seq):
+		if op.Seq == c.floor.Seq && op.ID != c.floor.ID {
+			c.fork(op.Seq, c.floor.ID, op.ID)
+		}
 	case op.Seq > c.next():
 		c.ahead = max(c.ahead, op.Seq)
 	case op.Seq < c.next():
@@ -353,7 +390,7 @@ func (c *chain) read(from uint64, room int) ([]oplog.Op, error) {
 	if !found {
 		i--
 	}
-	if i < 0 || from >= c.next() {
+	if i < 0 || from >= c.next() || c.collected(from) {
 		return nil, fmt.Errorf("%w: op %s/%d is not in the folder", relay.ErrCorrupt, c.device, from)
 	}
 	var ops []oplog.Op

@@ -34,6 +34,7 @@
 package dir
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,10 +59,13 @@ const (
 type Config struct {
 	Path         string           // of the folder; its parent has to be there
 	FS           FS               // in place of Path; stays the caller's
-	MaxBytes     int64            // of all segments of all devices; 0: as much as the disk takes
+	MaxBytes     int64            // of all segments and checkpoints of all devices; 0: as much as the disk takes
 	SegmentBytes int64            // size from which on a segment is followed by a new one; DefaultSegmentBytes
 	Poll         time.Duration    // between two looks of Hint; DefaultPoll
-	Now          func() time.Time // time.Now; only for the times in the roster
+	Now          func() time.Time // time.Now; for the times in the roster, eviction and grace
+
+	EvictAfter time.Duration // relay.EvictAfter; less than 0: never
+	Grace      time.Duration // relay.Grace; less than 0: none
 }
 
 // A Relay is a handle to the folder. Make it with Open. What it verified it remembers, so that a call reads only what
@@ -74,23 +78,33 @@ type Relay struct {
 	roll     int64
 	poll     time.Duration
 	now      func() time.Time
+	evict    time.Duration
+	grace    time.Duration
+	shelf    shelf
 
 	mu    sync.Mutex
 	known map[string]*device
 }
 
 var (
-	_ relay.Relay  = (*Relay)(nil)
-	_ relay.Hinter = (*Relay)(nil)
+	_ relay.Relay     = (*Relay)(nil)
+	_ relay.Hinter    = (*Relay)(nil)
+	_ relay.Collector = (*Relay)(nil)
 )
 
 // Open returns a handle to the relay in a folder, which is made if it is missing. It reads nothing yet.
 func Open(cfg Config) (*Relay, error) {
-	r := &Relay{fs: cfg.FS, where: cfg.Path, maxBytes: cfg.MaxBytes, roll: cfg.SegmentBytes, poll: cfg.Poll, now: cfg.Now, known: map[string]*device{}}
+	r := &Relay{fs: cfg.FS, where: cfg.Path, maxBytes: cfg.MaxBytes, roll: cfg.SegmentBytes, poll: cfg.Poll, now: cfg.Now,
+		evict: cfg.EvictAfter, grace: cmp.Or(cfg.Grace, relay.Grace), known: map[string]*device{},
+		shelf: shelf{turn: make(chan struct{}, 1), files: map[string]*stored{}, ended: oplog.Frontier{}}}
+	r.shelf.turn <- struct{}{}
 	if r.roll <= 0 {
 		r.roll = DefaultSegmentBytes
 	}
 	r.roll = min(r.roll, maxSegment/4)
+	if r.maxBytes > 0 { // whole segments are collected: many of them have to fit
+		r.roll = min(r.roll, max(r.maxBytes/32, 1<<10))
+	}
 	if r.poll <= 0 {
 		r.poll = DefaultPoll
 	}
@@ -126,33 +140,35 @@ func (r *Relay) Hello(ctx context.Context, name string) (relay.Info, error) {
 	if err := begin(ctx, name); err != nil {
 		return relay.Info{}, err
 	}
-	d := r.device(name)
-	if err := d.enter(ctx); err != nil {
-		return relay.Info{}, err
-	}
-	err := d.contact(ctx)
-	row := d.row()
-	d.leave()
+	d, err := r.act(ctx, name)
 	if err != nil {
 		return relay.Info{}, err
 	}
+	row := d.row()
+	acked := row.acked.Clone()
+	d.leave()
 	instance, err := r.instance(ctx, row.beat.Instance)
 	if err != nil {
 		return relay.Info{}, err
 	}
-	heads, _, err := r.heads(ctx)
+	v, err := r.look(ctx, false)
 	if err != nil {
 		return relay.Info{}, err
 	}
 	info := relay.Info{
 		Instance:   instance,
 		Generation: r.generation(),
-		Heads:      heads.Frontier(),
-		Floor:      oplog.Frontier{},
+		Heads:      v.heads.Frontier(),
+		Floor:      v.floor,
 		Role:       row.role,
-		Acked:      row.acked.Clone(),
+		Acked:      v.living(acked),
 	}
-	info.Head, info.Known = heads[name]
+	if s := v.books.newest(); s != nil {
+		info.Checkpoint = s.line.Hash
+	} else if len(v.books.broken) > 0 {
+		info.Checkpoint = v.books.broken[0].line.Hash // whoever fetches it is told
+	}
+	info.Head, info.Known = v.heads[name]
 	return info, nil
 }
 
@@ -164,11 +180,15 @@ func (r *Relay) Pull(ctx context.Context, name string, want relay.Want) (relay.P
 	if err := relay.CheckFrontier(want.Held); err != nil {
 		return relay.Page{}, err
 	}
-	heads, broken, err := r.heads(ctx)
+	v, err := r.look(ctx, false)
 	if err != nil {
 		return relay.Page{}, err
 	}
-	wanted, err := relay.Needs(name, want, heads.Frontier(), nil)
+	broken := v.unarrived(&want)
+	if err := relay.CheckClosed(want, v.heads.Frontier(), v.books.closed); err != nil {
+		return relay.Page{}, err
+	}
+	wanted, err := relay.Needs(name, want, v.heads.Frontier(), v.floor)
 	if err != nil {
 		return relay.Page{}, err
 	}
@@ -183,9 +203,6 @@ func (r *Relay) Pull(ctx context.Context, name string, want relay.Want) (relay.P
 	if err != nil {
 		return relay.Page{}, err
 	}
-	for _, d := range want.Skip {
-		delete(broken, d)
-	}
 	for d, b := range broken {
 		if want.Held.Next(d) == b.next {
 			if page.Broken == nil {
@@ -197,51 +214,18 @@ func (r *Relay) Pull(ctx context.Context, name string, want relay.Want) (relay.P
 	return page, nil
 }
 
-// A breach is why a chain ends though more of it is there, and the op that is missing.
-type breach struct {
-	next uint64
-	err  error
-}
-
-// heads judges what is new of every device.
-func (r *Relay) heads(ctx context.Context) (oplog.Heads, map[string]breach, error) {
-	names, _, err := r.devices()
-	if err != nil {
-		return nil, nil, err
-	}
-	heads, broken := oplog.Heads{}, map[string]breach{}
-	for _, name := range names {
-		d := r.device(name)
-		if err := d.enter(ctx); err != nil {
-			return nil, nil, err
-		}
-		err := d.chain.refresh()
-		if head, ok := d.chain.verified.Head(); ok {
-			heads[name] = head
-		}
-		switch next := d.chain.next(); {
-		case err != nil:
-			broken[name] = breach{next, fmt.Errorf("%w: %w", relay.ErrCorrupt, err)}
-		case d.chain.stuck():
-			broken[name] = breach{next, fmt.Errorf("%w: op %s/%d is damaged or missing, and what follows it is there", relay.ErrCorrupt, name, next)}
-		}
-		d.leave()
-	}
-	return heads, broken, nil
-}
-
 // Hint implements relay.Hinter by looking now and then.
 func (r *Relay) Hint(ctx context.Context, known oplog.Frontier) error {
 	tick := time.NewTicker(r.poll)
 	defer tick.Stop()
 	for {
-		heads, _, err := r.heads(ctx)
+		v, err := r.look(ctx, false)
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case err != nil:
 			return err
-		case !heads.Frontier().Equal(known):
+		case !v.heads.Frontier().Equal(known):
 			return nil
 		}
 		select {

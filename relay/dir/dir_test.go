@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,12 +21,29 @@ const slack = 16 << 10
 func TestConformance(t *testing.T) {
 	for name, segment := range map[string]int64{"one segment": 0, "many segments": 2000} {
 		t.Run(name, func(t *testing.T) {
-			relaytest.Run(t, relaytest.Options{Slack: slack, New: func(t *testing.T, maxBytes int64) func() relay.Relay {
+			last := "" // the folder that was made last
+			newAt := func(t *testing.T, maxBytes int64, now func() time.Time) func() relay.Relay {
 				root := t.TempDir()
+				last = root
 				return func() relay.Relay {
-					return open(t, dir.Config{Path: root, MaxBytes: maxBytes, SegmentBytes: segment, Poll: time.Millisecond})
+					return open(t, dir.Config{Path: root, MaxBytes: maxBytes, SegmentBytes: segment, Poll: time.Millisecond, Now: now})
 				}
-			}})
+			}
+			relaytest.Run(t, relaytest.Options{
+				Slack: slack,
+				New:   func(t *testing.T, maxBytes int64) func() relay.Relay { return newAt(t, maxBytes, time.Now) },
+				NewAt: newAt,
+				Slow:  true,
+				Damage: func(t *testing.T, _ relay.Relay) {
+					for name, data := range files(t, last) {
+						if strings.HasSuffix(name, ".bin") {
+							b := []byte(data)
+							b[len(b)-3] ^= 1
+							put(t, filepath.Join(last, name), string(b))
+						}
+					}
+				},
+			})
 		})
 	}
 }

@@ -27,6 +27,8 @@ const (
 	beatFile       = "beat.json"
 	roleFile       = "role.json"
 	ackFile        = "ack.json"
+	floorFile      = "floor.json"
+	checkpointsDir = "checkpoints"
 
 	maxSmall   = 8 << 20  // bytes of a small file that is read
 	maxSegment = 16 << 20 // bytes of a segment that are read
@@ -165,6 +167,33 @@ type ackValue struct {
 	V      int            `json:"v"`
 	Device string         `json:"device"`
 	Folded oplog.Frontier `json:"folded"`
+}
+
+// floorValue is up to where a device's own chain was collected. The chain begins there for whoever reads it anew.
+type floorValue struct {
+	V      int    `json:"v"`
+	Device string `json:"device"`
+	posTime
+	Kept     uint64 `json:"kept"`      // the first seq that was not deleted; up to Seq they are marked
+	MarkedMS int64  `json:"marked_ms"` // since when
+}
+
+// marked is how many ops are below the floor and not deleted.
+func (f floorValue) marked() int {
+	if f.V == 0 || f.Kept > f.Seq {
+		return 0
+	}
+	return int(f.Seq - f.Kept + 1)
+}
+
+func (f floorValue) check(device string) error {
+	if err := relay.CheckFrontier(oplog.Frontier{device: f.pos()}); err != nil {
+		return err
+	}
+	if f.Kept > f.Seq+1 {
+		return fmt.Errorf("op %d is kept and the floor is %d", f.Kept, f.Seq)
+	}
+	return checkValue(f.V, f.Device, device)
 }
 
 func (b beat) check(device string) error {

@@ -1,6 +1,7 @@
 package dir
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,7 +20,9 @@ const maxTries = 64
 // A pusher is one call of Push.
 type pusher struct {
 	r       *Relay
+	d       *device
 	c       *chain
+	seed    *oplog.Head // where the chain begins if its files reach less far
 	ops     []oplog.Op
 	written map[uint64]oplog.OpID // by this call, wherever it ended up
 	sent    bool                  // something may have been written
@@ -28,21 +31,22 @@ type pusher struct {
 // Push implements relay.Relay. It appends one group to a segment of the device, syncs it and reads it back: what
 // stands first in the file is what counts, for this device and for every reader.
 func (r *Relay) Push(ctx context.Context, device string, ops []oplog.Op) (relay.Pushed, error) {
-	if err := begin(ctx, device); err != nil {
-		return relay.Pushed{}, err
-	}
 	if err := relay.CheckPush(device, ops); err != nil {
-		return relay.Pushed{}, err
+		return relay.Pushed{}, cmp.Or(begin(ctx, device), err)
 	}
-	d := r.device(device)
-	if err := d.enter(ctx); err != nil {
+	d, err := r.act(ctx, device)
+	if err != nil {
 		return relay.Pushed{}, err
 	}
 	defer d.leave()
-	if err := d.contact(ctx); err != nil {
+	books, err := r.books(ctx, false)
+	if err != nil {
 		return relay.Pushed{}, err
 	}
-	p := &pusher{r: r, c: d.chain, ops: ops, written: map[uint64]oplog.OpID{}}
+	if last, closed := books.closed[device]; closed {
+		return relay.Pushed{}, &relay.ClosedError{Device: device, Last: last}
+	}
+	p := &pusher{r: r, d: d, c: d.chain, seed: books.seed(device), ops: ops, written: map[uint64]oplog.OpID{}}
 	for range maxTries {
 		done, again, err := p.step()
 		if err != nil || !again {
@@ -54,7 +58,7 @@ func (r *Relay) Push(ctx context.Context, device string, ops []oplog.Op) (relay.
 
 // step judges the ops against the folder as it is now and does the next thing: repair, seal, append or answer.
 func (p *pusher) step() (done relay.Pushed, again bool, err error) {
-	if err := p.c.refresh(); err != nil {
+	if err := p.d.judge(p.seed); err != nil {
 		return done, false, p.fail("read the own chain", err)
 	}
 	for _, base := range p.c.bases {
@@ -75,6 +79,9 @@ func (p *pusher) step() (done relay.Pushed, again bool, err error) {
 		if err := p.room(b.New); err != nil {
 			return done, false, err
 		}
+		if err := p.d.keepFloor(); err != nil {
+			return done, false, p.fail("note where the chain begins", err)
+		}
 		return done, true, p.add(b.New)
 	}
 	if err := p.settle(); err != nil {
@@ -85,6 +92,14 @@ func (p *pusher) step() (done relay.Pushed, again bool, err error) {
 
 // match compares ops at or below the head with those that count, and sorts those of this call from those before it.
 func (p *pusher) match(ops []oplog.Op, done *relay.Pushed) error {
+	if floor := p.c.floor; floor != nil {
+		same, above, err := relay.MatchCollected(p.c.device, ops, floor.Pos())
+		done.Duplicate += same
+		if err != nil {
+			return err
+		}
+		ops = above
+	}
 	var held []oplog.Op
 	counted := map[uint64]bool{} // an op that the push holds twice was added once
 	for _, op := range ops {
@@ -298,13 +313,18 @@ func (p *pusher) fail(what string, err error) error {
 	if p.sent {
 		outcome = relay.ErrIndeterminate
 	}
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		return fmt.Errorf("%s in %s: %w: %w: %w", what, p.r.where, relay.ErrFull, outcome, err)
-	}
-	return fmt.Errorf("%s in %s: %w: %w", what, p.r.where, outcome, err)
+	return full(fmt.Errorf("%s in %s: %w: %w", what, p.r.where, outcome, err), err)
 }
 
-// used is the size of all segments of all devices.
+// full puts relay.ErrFull beside an error whose cause is a disk or a quota without room.
+func full(err, cause error) error {
+	if errors.Is(cause, syscall.ENOSPC) || errors.Is(cause, syscall.EDQUOT) {
+		return fmt.Errorf("%w: %w", relay.ErrFull, err)
+	}
+	return err
+}
+
+// used is the size of all segments and checkpoints of all devices.
 func (r *Relay) used() (int64, error) {
 	devices, _, err := r.devices()
 	if err != nil {
@@ -312,18 +332,25 @@ func (r *Relay) used() (int64, error) {
 	}
 	var sum int64
 	for _, device := range devices {
-		entries, err := r.fs.ReadDir(segmentDir(device))
-		if err != nil {
-			continue // none yet, or nothing that can be measured
-		}
-		for _, e := range entries {
-			if _, ok := segmentBase(e.Name()); !ok || !e.Type().IsRegular() {
-				continue
-			}
-			if info, err := e.Info(); err == nil {
-				sum += info.Size()
-			}
-		}
+		sum += r.size(segmentDir(device), func(name string) bool { _, ok := segmentBase(name); return ok })
+		sum += r.size(deviceFile(device, checkpointsDir), func(name string) bool { _, ok := checkpointHash(name); return ok })
 	}
 	return sum, nil
+}
+
+// size is that of the files in a folder whose names are ours; 0 if there is none, or nothing that can be measured.
+func (r *Relay) size(dir string, ours func(name string) bool) (sum int64) {
+	entries, err := r.fs.ReadDir(dir)
+	if err != nil {
+		return 0
+	}
+	for _, e := range entries {
+		if !ours(e.Name()) || !e.Type().IsRegular() {
+			continue
+		}
+		if info, err := e.Info(); err == nil {
+			sum += info.Size()
+		}
+	}
+	return sum
 }

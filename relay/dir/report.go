@@ -54,14 +54,18 @@ func (r *Relay) Report(ctx context.Context) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	out := Report{Oddities: odd, Lost: map[string]int{}}
+	books, err := r.books(ctx, false)
+	if err != nil {
+		return Report{}, err
+	}
+	out := Report{Oddities: append(odd, books.odd...), Lost: map[string]int{}}
 	for _, name := range devices {
 		d := r.device(name)
 		if err := d.enter(ctx); err != nil {
 			return Report{}, err
 		}
 		d.row()
-		_ = d.chain.refresh() // in the report
+		_ = d.judge(books.seed(name)) // in the report
 		d.report(&out)
 		d.leave()
 	}

@@ -1,10 +1,12 @@
 package dir
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"time"
 
 	"github.com/syncnode/syncnode/oplog"
@@ -14,15 +16,20 @@ import (
 // stale is how old the noted contact of a device may be before it is noted again.
 const stale = 24 * time.Hour
 
+// smallFiles are the small files of a device.
+var smallFiles = []string{beatFile, roleFile, ackFile, floorFile}
+
 // A device is what a handle knows of one device. Whoever entered it uses it alone.
 type device struct {
 	r     *Relay
 	name  string
 	turn  chan struct{} // holds a token while nobody is in
 	chain *chain
+	mine  bool // this handle acts for it
 
-	last roster   // as last read, in parts
-	odd  []Oddity // about the small files
+	floor floorValue // the greatest that was read; V is 0 if none was
+	last  roster     // as last read, in parts
+	odd   []Oddity   // about the small files
 }
 
 // A roster is the small files of a device, as far as they could be read once.
@@ -61,6 +68,61 @@ func (d *device) enter(ctx context.Context) error {
 }
 
 func (d *device) leave() { d.turn <- struct{}{} }
+
+// act enters the device for a call that it makes itself, and notes the contact.
+func (r *Relay) act(ctx context.Context, name string) (*device, error) {
+	if err := begin(ctx, name); err != nil {
+		return nil, err
+	}
+	d := r.device(name)
+	if err := d.enter(ctx); err != nil {
+		return nil, err
+	}
+	d.mine = true
+	if err := d.contact(ctx); err != nil {
+		d.leave()
+		return nil, err
+	}
+	return d, nil
+}
+
+// judge judges what is new of the chain.
+func (d *device) judge(seed *oplog.Head) error {
+	f, there, err := load[floorValue](d, floorFile) // one that does not count is in the report
+	if there && err == nil && (d.floor.V == 0 || f.Seq > d.floor.Seq || f.Seq == d.floor.Seq && f.Kept > d.floor.Kept) {
+		d.floor = f
+	}
+	if d.floor.V == 0 {
+		return d.chain.refresh(nil, seed)
+	}
+	floor := d.floor.head(d.name)
+	return d.chain.refresh(&floor, seed)
+}
+
+// keepFloor makes durable where the chain begins, if the device's own file does not say so: it began behind a seed, or the file is gone or
+// an older one.
+func (d *device) keepFloor() error {
+	if d.chain.floor == nil {
+		return nil
+	}
+	f, there, err := load[floorValue](d, floorFile)
+	if there && err == nil && f.Seq >= d.chain.floor.Seq {
+		return nil
+	}
+	next := floorValue{V: version, Device: d.name, posTime: posTimeOf(*d.chain.floor), Kept: d.chain.floor.Seq + 1}
+	if d.floor.V != 0 && d.floor.Seq == next.Seq {
+		next.Kept, next.MarkedMS = d.floor.Kept, d.floor.MarkedMS
+	}
+	return d.saveFloor("note the floor", next, err)
+}
+
+func (d *device) saveFloor(what string, f floorValue, old error) error {
+	if err := d.save(what, floorFile, f, old); err != nil {
+		return err
+	}
+	d.floor = f
+	return nil
+}
 
 // load reads a small file of the device. False means that it is not there; errOdd that it does not count.
 func load[T interface{ check(device string) error }](d *device, name string) (T, bool, error) {
@@ -104,6 +166,8 @@ func (d *device) row() roster {
 	if note(ackFile, err); err == nil {
 		relay.Join(d.last.acked, a.Folded) // an older file that arrives late does no harm
 	}
+	_, _, err = load[floorValue](d, floorFile)
+	note(floorFile, err)
 	d.last.there = hasBeat || hasRole || hasAck
 	d.strangers()
 	return d.last
@@ -117,10 +181,10 @@ func (d *device) strangers() {
 	}
 	for _, e := range entries {
 		switch name := e.Name(); {
-		case name == segmentsDir && e.IsDir():
-		case (name == beatFile || name == roleFile || name == ackFile) && e.Type().IsRegular():
+		case (name == segmentsDir || name == checkpointsDir) && e.IsDir():
+		case slices.Contains(smallFiles, name) && e.Type().IsRegular():
 		default:
-			right := name == segmentsDir || name == beatFile || name == roleFile || name == ackFile
+			right := name == segmentsDir || name == checkpointsDir || slices.Contains(smallFiles, name)
 			d.odd = append(d.odd, Oddity{Path: path.Join(deviceDir(d.name), name), Reason: nameReason(e, right)})
 		}
 	}
@@ -190,20 +254,14 @@ func (r *Relay) instance(ctx context.Context, least string) (string, error) {
 
 // Ack implements relay.Relay. An ack that says nothing new writes nothing.
 func (r *Relay) Ack(ctx context.Context, name string, folded oplog.Frontier) error {
-	if err := begin(ctx, name); err != nil {
-		return err
-	}
 	if err := relay.CheckFrontier(folded); err != nil {
-		return err
+		return cmp.Or(begin(ctx, name), err)
 	}
-	d := r.device(name)
-	if err := d.enter(ctx); err != nil {
+	d, err := r.act(ctx, name)
+	if err != nil {
 		return err
 	}
 	defer d.leave()
-	if err := d.contact(ctx); err != nil {
-		return err
-	}
 	a, _, old := load[ackValue](d, ackFile)
 	acked := a.Folded.Clone()
 	relay.Join(acked, d.last.acked)
@@ -220,20 +278,14 @@ func (r *Relay) Ack(ctx context.Context, name string, folded oplog.Frontier) err
 
 // Register implements relay.Relay.
 func (r *Relay) Register(ctx context.Context, name string, role relay.Role) error {
-	if err := begin(ctx, name); err != nil {
-		return err
-	}
 	if err := relay.CheckRole(role); err != nil {
-		return err
+		return cmp.Or(begin(ctx, name), err)
 	}
-	d := r.device(name)
-	if err := d.enter(ctx); err != nil {
+	d, err := r.act(ctx, name)
+	if err != nil {
 		return err
 	}
 	defer d.leave()
-	if err := d.contact(ctx); err != nil {
-		return err
-	}
 	now, there, old := load[roleValue](d, roleFile)
 	if there && old == nil && now.Role == role {
 		return nil
@@ -246,24 +298,34 @@ func (r *Relay) Roster(ctx context.Context) ([]relay.Member, error) {
 	if err := alive(ctx); err != nil {
 		return nil, err
 	}
-	names, _, err := r.devices()
+	v, err := r.look(ctx, false)
 	if err != nil {
 		return nil, err
 	}
+	return r.roster(ctx, v)
+}
+
+// roster reads the rows of all devices but of those whose chains are closed and gone.
+func (r *Relay) roster(ctx context.Context, v *view) ([]relay.Member, error) {
 	var members []relay.Member
-	for _, name := range names {
+	for _, name := range v.names {
+		if v.gone(name) {
+			continue
+		}
 		d := r.device(name)
 		if err := d.enter(ctx); err != nil {
 			return nil, err
 		}
 		row := d.row()
+		acked := row.acked.Clone()
 		d.leave()
 		if !row.there {
 			continue
 		}
-		m := relay.Member{Device: name, Role: row.role, Acked: row.acked.Clone()}
-		if row.beat.V != 0 {
+		m := relay.Member{Device: name, Role: row.role, Acked: v.living(acked)}
+		if row.beat.V != 0 { // without one nothing says that it is silent
 			m.Added, m.Seen = time.UnixMilli(row.beat.AddedMS).UTC(), time.UnixMilli(row.beat.SeenMS).UTC()
+			m.Evicted = relay.IsEvicted(m.Role, m.Seen, r.now(), r.evict)
 		}
 		members = append(members, m)
 	}
