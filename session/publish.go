@@ -28,7 +28,8 @@ type Published struct {
 // chains of other devices that the caller names as retired, as soon as they are stable to their end. In this order, each step of which may be repeated after a crash:
 //
 //  1. take the relay's newest checkpoint, as Rebase does, if it is another;
-//  2. extend the own one to the stable frontier and save it;
+//  2. extend the own one to the stable frontier and save it; and to what the relay's covers, if neither covers the other, as may be when
+//     two were put in two copies of a folder;
 //  3. give it to the relay;
 //  4. begin the journal at it;
 //  5. drop the segments and the checkpoints that lie below.
@@ -78,7 +79,8 @@ func (s *Session) publish(ctx context.Context, r relay.Relay, store relay.Collec
 		return err
 	}
 	newest, known, err := s.takeNewest(ctx, store, out)
-	if err != nil {
+	parted, apart := errors.AsType[*partedError](err)
+	if err != nil && !apart {
 		return err
 	}
 	info, err := r.Hello(ctx, s.cfg.Device)
@@ -98,6 +100,12 @@ func (s *Session) publish(ctx context.Context, r relay.Relay, store relay.Collec
 	// Own ops are acked when they are folded, also those that a full relay does not take.
 	to, more := s.stableCut(&base, lower(relay.Stable(roster), info.Heads))
 	if to.Closed = closable(&base, to.Frontier, info.Heads, retired); len(to.Closed) > 0 {
+		more = true
+	}
+	if apart {
+		if !s.join(&to, &base, parted.newest) {
+			return fmt.Errorf("what it covers is not all folded here yet: %w", parted)
+		}
 		more = true
 	}
 	switch {
@@ -145,12 +153,23 @@ func (s *Session) takeNewest(ctx context.Context, store relay.Collector, out *Pu
 		return offered.hash, true, nil
 	}
 	adopted, err := s.take(ctx, offered)
+	if _, behind := errors.AsType[*checkpoint.BehindError](err); behind {
+		return "", true, &partedError{newest, err}
+	}
 	if err != nil {
 		return "", false, err
 	}
 	out.Adopted = &adopted
 	return offered.hash, true, nil
 }
+
+// A partedError means that neither the relay's checkpoint nor the own one covers the other.
+type partedError struct {
+	newest relay.Checkpoint
+	error
+}
+
+func (e *partedError) Unwrap() error { return e.error }
 
 // covers reports whether h covers what the relay's checkpoint says of itself.
 func covers(h *checkpoint.Header, c relay.Checkpoint) bool {
@@ -175,6 +194,28 @@ func (s *Session) stableCut(base *checkpoint.Header, stable oplog.Frontier) (che
 		more = more || !base.Covers(device, at.Seq)
 	}
 	return to, more
+}
+
+// join raises a cut so that it covers what another checkpoint does. False: not all of that is folded here, or it was never ahead.
+func (s *Session) join(to *checkpoint.Cut, base *checkpoint.Header, other relay.Checkpoint) bool {
+	folded := s.FoldedFrontier()
+	for device, p := range other.All() {
+		if base.Covers(device, p.Seq) {
+			continue
+		}
+		if !folded.Covers(device, p.Seq) {
+			return false
+		}
+		if at, ok := to.Frontier[device]; !ok || at.Seq < p.Seq {
+			to.Frontier[device] = p
+		}
+	}
+	for device := range other.Closed {
+		if _, closed := base.Closed[device]; !closed && !slices.Contains(to.Closed, device) {
+			to.Closed = append(to.Closed, device)
+		}
+	}
+	return true
 }
 
 func (s *Session) extend(ctx context.Context, store relay.Collector, base checkpoint.Header, to checkpoint.Cut, out *Published) error {
