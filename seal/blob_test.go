@@ -244,3 +244,15 @@ func TestAClosedBlobTakesNothing(t *testing.T) {
 		t.Errorf("%d bytes, then %d: %v", n, out.Len(), err)
 	}
 }
+
+func TestABlobIsToldByItsBeginning(t *testing.T) {
+	s := sealer(t, openKeys(t, keyFile(t, 1, 1)), all)
+	sealed := sealBlob(t, s, seal.Label{Kind: "checkpoint", Scope: seal.Every}, []byte(`{"checkpoint":1}`))
+	newer := bytes.Clone(sealed)
+	newer[7]++
+	for text, want := range map[string]bool{string(sealed): true, string(newer): true, `{"checkpoint":1}`: false, "": false, "snseal": false} {
+		if got := seal.LooksSealedBlob([]byte(text)); got != want {
+			t.Errorf("%.20q: %v", text, got)
+		}
+	}
+}

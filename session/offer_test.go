@@ -15,6 +15,7 @@ import (
 	"github.com/syncnode/syncnode/checkpoint"
 	"github.com/syncnode/syncnode/oplog"
 	"github.com/syncnode/syncnode/relay"
+	"github.com/syncnode/syncnode/relay/dir"
 	"github.com/syncnode/syncnode/relay/memory"
 	"github.com/syncnode/syncnode/seal"
 	"github.com/syncnode/syncnode/session"
@@ -335,4 +336,40 @@ func TestACheckpointLeadsPastWhatCannotBeOpened(t *testing.T) {
 	c.open()
 	same(t, a, b, c)
 	c.verify()
+}
+
+func TestNothingOfWhatIsSealedLiesInAFolder(t *testing.T) {
+	root := t.TempDir()
+	r, err := dir.Open(dir.Config{Path: root})
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := keyFile(t)
+	a, b := newSmall(t, "a").under(keys, sealAll), newSmall(t, "b").under(keys, sealAll)
+	a.hush(20)
+	intent(t, b, "run", 1, oplog.StatusCommitted)
+	pumpAll(r, a, b)
+	var store relay.Relay = r
+	if _, ok := store.(relay.Collector); ok {
+		if out := a.publish(r); !out.New {
+			t.Errorf("%+v", out)
+		}
+	}
+	b.hush(20)
+	pumpAll(r, a, b)
+	same(t, a, b)
+	size := 0
+	err = filepath.WalkDir(root, func(name string, e os.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(name)
+		if size += len(data); bytes.Contains(data, []byte(secret)) {
+			t.Errorf("%s shows it", name)
+		}
+		return err
+	})
+	if err != nil || size < 40*200 {
+		t.Errorf("%d bytes in the folder, %v", size, err)
+	}
 }
