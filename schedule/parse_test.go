@@ -201,14 +201,19 @@ func FuzzParse(f *testing.F) {
 // FuzzNextAndPrev holds them against each other: what comes after an occurrence has it before itself, nothing lies
 // between, and what Nearest names is an occurrence.
 func FuzzNextAndPrev(f *testing.F) {
-	f.Add("30 2 * * *", "America/New_York", int64(1772956800), int64(0))
-	f.Add("*/7 */3 * * 1", "Australia/Lord_Howe", int64(1775300000), int64(1))
-	f.Add("0 12 * * *", "Pacific/Apia", int64(1325200000), int64(999_999_999))
-	f.Add("15 0 * * *", "Africa/Monrovia", int64(63593000), int64(0))
-	f.Add("0 0 29 2 *", "America/Juneau", int64(-3225223728), int64(5))
-	f.Add("@every 7s", "UTC", int64(-5), int64(5))
-	f.Fuzz(func(t *testing.T, text, zone string, sec, nsec int64) {
-		s, err := schedule.New(text, zone)
+	all := []string{"Africa/Monrovia", "America/Juneau", "Asia/Manila", "Europe/Amsterdam", "Africa/El_Aaiun", "Antarctica/Casey"} // odd seconds, days twice, changes close together
+	for _, z := range zones {
+		all = append(all, z.name)
+	}
+	f.Add("30 2 * * *", uint8(7), int64(1772956800), int64(0))
+	f.Add("*/7 */3 * * 1", uint8(31), int64(1775300000), int64(1))
+	f.Add("0 12 * * *", uint8(32), int64(1325200000), int64(999_999_999))
+	f.Add("15 0 * * *", uint8(0), int64(63593000), int64(0))
+	f.Add("0 0 29 2 *", uint8(1), int64(-3225223728), int64(5))
+	f.Add("* 0-23 */2 1-6 1-5", uint8(2), int64(-3944621033), int64(5))
+	f.Add("@every 7s", uint8(6), int64(-5), int64(5))
+	f.Fuzz(func(t *testing.T, text string, zone uint8, sec, nsec int64) {
+		s, err := schedule.New(text, all[int(zone)%len(all)])
 		if err != nil || sec > 1<<36 || sec < -1<<36 {
 			return
 		}
