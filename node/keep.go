@@ -11,6 +11,7 @@ import (
 	"github.com/syncnode/syncnode/checkpoint"
 	"github.com/syncnode/syncnode/oplog"
 	"github.com/syncnode/syncnode/relay"
+	"github.com/syncnode/syncnode/seal"
 	"github.com/syncnode/syncnode/session"
 )
 
@@ -180,6 +181,8 @@ func keepTrouble(err error) trouble {
 		return trouble{"this device folds another state than the one that made the relay's checkpoint: a person has to look", slog.LevelError}
 	case errors.Is(err, relay.ErrCorrupt):
 		return trouble{"the relay's store is damaged: a person has to look", slog.LevelError}
+	case errors.Is(err, seal.ErrNoKey), errors.Is(err, seal.ErrVersion), errors.Is(err, seal.ErrTampered), errors.Is(err, seal.ErrClear):
+		return sealTrouble(err)
 	case errors.Is(err, relay.ErrFull):
 		return trouble{"the relay has no room for it", slog.LevelError}
 	case errors.Is(err, session.ErrFrozen):

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/syncnode/syncnode/relay"
+	"github.com/syncnode/syncnode/seal"
 	"github.com/syncnode/syncnode/session"
 )
 
@@ -80,6 +81,19 @@ func (n *Node) awaitNews(ctx context.Context, r relay.Relay, began time.Time, fa
 	return ctx.Err() == nil
 }
 
+// sealTrouble is that of a checkpoint that is sealed, or should be.
+func sealTrouble(err error) trouble {
+	switch {
+	case errors.Is(err, seal.ErrNoKey):
+		return trouble{"a seal key is missing: bring the fleet's key file here, it is read without a restart", slog.LevelError}
+	case errors.Is(err, seal.ErrVersion):
+		return trouble{"the relay's checkpoint was sealed by a newer release: upgrade this node", slog.LevelError}
+	case errors.Is(err, seal.ErrClear):
+		return trouble{"the relay's checkpoint is not sealed: find out who made it, or allow it with --seal-accept-clear", slog.LevelError}
+	}
+	return trouble{"the seal of the relay's checkpoint is broken: somebody changed it", slog.LevelError}
+}
+
 // pumpTrouble tells the kinds of trouble apart by what has to be done about them. The worst of several counts.
 func pumpTrouble(err error) trouble {
 	var frozen *session.FrozenError
@@ -88,6 +102,8 @@ func pumpTrouble(err error) trouble {
 		return trouble{"the relay has another history of this device: a person has to look", slog.LevelError}
 	case errors.Is(err, relay.ErrCorrupt):
 		return trouble{"the relay's store is damaged: a person has to look", slog.LevelError}
+	case errors.Is(err, seal.ErrNoKey), errors.Is(err, seal.ErrVersion), errors.Is(err, seal.ErrTampered), errors.Is(err, seal.ErrClear):
+		return sealTrouble(err)
 	case errors.Is(err, session.ErrRelayBehind):
 		return trouble{"the relay lacks own ops that are only in a checkpoint: put back a later copy of it", slog.LevelError}
 	case errors.Is(err, relay.ErrFull):

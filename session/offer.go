@@ -44,7 +44,27 @@ func (s *Session) open(c relay.Checkpoint) (offer, error) {
 	}
 	sum := sha256.Sum256(o.body)
 	o.hash = checkpoint.Hash(hex.EncodeToString(sum[:]))
+	s.noteInside(c.Hash, o.hash)
 	return o, nil
+}
+
+// noteInside remembers which checkpoint a sealed one is, so that nobody fetches it again to find that it is known.
+func (s *Session) noteInside(name string, hash checkpoint.Hash) {
+	const most = 16 // relays; more only cost a look
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.inside) >= most {
+		clear(s.inside)
+	}
+	s.inside[name] = hash
+}
+
+// isBaseLocked reports whether a relay's checkpoint of that name is known to be the one that the journal begins at.
+func (s *Session) isBaseLocked(name string) bool {
+	if s.base.Hash == "" {
+		return false
+	}
+	return name == string(s.base.Hash) || s.inside[name] == s.base.Hash
 }
 
 // offered is a checkpoint as relays keep it, sealed if it has to be: what is on the own disk is clear, and what leaves it is not.
@@ -60,6 +80,7 @@ func (s *Session) offered(c *checkpoint.Checkpoint, sealed bool) (relay.Checkpoi
 		}
 		sum := sha256.Sum256(body)
 		hash = hex.EncodeToString(sum[:])
+		s.noteInside(hash, c.Hash)
 	}
 	return relay.Checkpoint{Hash: hash, Author: s.cfg.Device, Frontier: c.Frontier(), Closed: c.Closed.Frontier(), Body: body}, nil
 }

@@ -79,6 +79,9 @@ func TestCheckpointsOfSealedOpsAreOnePlainOneAndLeaveTheDeviceSealed(t *testing.
 			if d.publish(r); newest(t, r).Hash != stored.Hash {
 				t.Errorf("round %d: %s gave the relay the same checkpoint once more", round, d.name)
 			}
+			if rep := d.pump(r); rep.Newer {
+				t.Errorf("round %d: %s takes its own checkpoint for a newer one", round, d.name)
+			}
 		}
 		collect(t, r)
 		hushed(t, r)

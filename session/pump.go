@@ -118,7 +118,9 @@ func (p *pump) hello(ctx context.Context) error {
 	p.info = info
 	p.report.Instance, p.report.Generation = info.Instance, info.Generation
 	p.report.Behind, p.report.Heads = p.behind(), info.Heads
-	p.report.Newer = info.Checkpoint != "" && info.Checkpoint != string(p.baseHeader().Hash)
+	p.mu.Lock()
+	p.report.Newer = info.Checkpoint != "" && !p.isBaseLocked(info.Checkpoint)
+	p.mu.Unlock()
 	if info.Role == p.cfg.Role {
 		return nil
 	}
@@ -254,7 +256,7 @@ func (p *pump) news() bool {
 	skip := p.skip(p.info.Instance)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if c := p.info.Checkpoint; c != "" && c != string(p.base.Hash) && c != p.covered[p.info.Instance] {
+	if c := p.info.Checkpoint; c != "" && !p.isBaseLocked(c) && c != p.covered[p.info.Instance] {
 		return true
 	}
 	for device, at := range p.info.Heads {

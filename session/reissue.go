@@ -182,7 +182,7 @@ func payloadAgain(keys *seal.Sealer, op oplog.Op) (journal.Draft, error) {
 	d := journal.Draft{Scope: op.Scope, Surface: op.Surface, Payload: content}
 	if isSealed(op) {
 		var err error
-		if content, err = contentOf(keys, op); err != nil {
+		if content, err = Content(keys, op); err != nil {
 			return journal.Draft{}, err
 		}
 		d.Payload, d.Finish = nil, func(p journal.Place) ([]byte, error) { return keys.Seal(headerAt(p), content) }
@@ -194,7 +194,7 @@ func payloadAgain(keys *seal.Sealer, op oplog.Op) (journal.Draft, error) {
 	}
 	if d.Finish != nil {
 		d.Same = func(here oplog.Op) (bool, error) {
-			there, err := contentOf(keys, here)
+			there, err := Content(keys, here)
 			return bytes.Equal(there, content), err
 		}
 	}

@@ -25,9 +25,9 @@ func headerAt(p journal.Place) seal.Header {
 // isSealed reports whether what an op says is not there for everybody to read.
 func isSealed(op oplog.Op) bool { return op.Surface != oplog.Intents && seal.LooksSealed(op.Payload) }
 
-// contentOf is what an op says: its payload, or what is sealed in it. Whoever sealed it may have sealed anything, so that is checked
-// as payloads are.
-func contentOf(s *seal.Sealer, op oplog.Op) ([]byte, error) {
+// Content is what an op says: its payload, or what is sealed in it. Whoever sealed it may have sealed anything, so that is checked
+// as payloads are. Errors are those of [seal.Sealer.Read], and one that matches oplog.ErrCanon.
+func Content(s *seal.Sealer, op oplog.Op) ([]byte, error) {
 	content, err := s.Read(headerOf(op), op.Payload)
 	if err != nil || !isSealed(op) {
 		return content, err
@@ -38,8 +38,8 @@ func contentOf(s *seal.Sealer, op oplog.Op) ([]byte, error) {
 	return content, nil
 }
 
-// content is contentOf with the session's keys.
-func (s *Session) content(op oplog.Op) ([]byte, error) { return contentOf(s.cfg.Seal, op) }
+// content is Content with the session's keys.
+func (s *Session) content(op oplog.Op) ([]byte, error) { return Content(s.cfg.Seal, op) }
 
 // ErrFinished means that a draft has a Finish, with which it could go past the seal. Nothing was written.
 var ErrFinished = errors.New("session: a draft finishes itself")

@@ -115,7 +115,8 @@ type Session struct {
 	acked       map[string]oplog.Frontier // by relay instance: what this process knows to be acked there
 	covered     map[string]string         // by relay instance: its checkpoint of which no closed chain is lacking here
 	frozen      *FrozenError
-	keysErr     error // why the key file could not be read the last time
+	keysErr     error                      // why the key file could not be read the last time
+	inside      map[string]checkpoint.Hash // by name at a relay: the checkpoint that is sealed in it, as far as this process has seen
 }
 
 // A source is a chain as one relay gives it.
@@ -160,6 +161,7 @@ func newSession(cfg Config) *Session {
 		quarantined: map[source]*Quarantine{},
 		acked:       map[string]oplog.Frontier{},
 		covered:     map[string]string{},
+		inside:      map[string]checkpoint.Hash{},
 	}
 }
 

@@ -54,7 +54,7 @@ var may = map[string][]string{
 	"fence":         {"coord"},
 	"dispatch":      {"coord", "fence", "internal/ident"},
 	"internal/book": {"dispatch", "coord", "oplog", "journal", "journal/index", "internal/durable", "internal/ident"},
-	"node":          {"session", "dispatch", "coord", "relay", "oplog", "checkpoint", "internal/durable"},
+	"node":          {"session", "dispatch", "coord", "relay", "oplog", "seal", "checkpoint", "internal/durable"},
 }
 
 // why says, for an arrow that people are tempted to draw, what it would break.
