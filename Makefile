@@ -6,7 +6,10 @@ HEAVY      = /coord/etcd$$|/relay/etcd$$|/test/cluster$$|/test/compose$$|/cmd/sy
 LIGHT      = $(shell $(GO) list ./... | grep -Ev '$(HEAVY)')
 EMBEDDING  = $(shell $(GO) list ./... | grep -E '$(HEAVY)')
 
-.PHONY: help check test lint race race-all fuzz bench cluster compose full build image
+# Packages with a crash matrix. The tests take a part of it; SYNCNODE_CRASH=full takes every call, kill and loss, and many more seeds.
+CRASHING   = ./internal/faultfs ./journal ./journal/index ./checkpoint ./identity ./relay/dir ./session
+
+.PHONY: help check test lint race race-all fuzz bench crash cluster compose full build image
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +38,9 @@ fuzz: ## every fuzz target for FUZZTIME
 bench: ## all benchmarks once, to be compared by benchstat
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./...
 
+crash: ## the whole crash matrix: a crash, a failure and a kill at each call of the golden scenarios
+	SYNCNODE_CRASH=full $(GO) test -count=1 -timeout 60m -run Matrix -v $(CRASHING) | grep -v '^=== '
+
 cluster: ## all that embeds the etcd server: three-member clusters, faults, containers
 	@GO="$(GO)" sh internal/ci/test.sh -p 1 -count=1 -shuffle=on $(EMBEDDING)
 
@@ -46,6 +52,7 @@ full: ## everything that takes long; its figures go into the release note
 	$(GO) test -count=1 -shuffle=on ./...
 	SYNCNODE_FULL=1 $(GO) test -count=1 -v -timeout 60m -run EveryMinute ./schedule
 	$(MAKE) race-all
+	$(MAKE) crash
 	$(MAKE) fuzz FUZZTIME=60s
 	$(MAKE) bench
 

@@ -26,6 +26,9 @@ func (j *Journal) Compact(ctx context.Context) (Compaction, error) {
 	if err != nil || !ok {
 		return done, err
 	}
+	if err := j.settleCut(r.Checkpoint); err != nil {
+		return done, fmt.Errorf("compact journal: %w", err)
+	}
 	cut := r.cut()
 	var names []string
 	for _, s := range []Series{Own, Peers} {

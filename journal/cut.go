@@ -154,13 +154,37 @@ func (j *Journal) readCut() (cutRecord, bool, error) {
 	return r, err == nil, err
 }
 
-// Cut is the cut that the journal begins at, as it is on the disk now; false if it begins with the first ops.
+// Cut is the cut that the journal begins at, as it is on the disk now; false if it begins with the first ops. It is on stable storage:
+// whoever wrote it may have been killed before it had synced, and what rests on the cut must not outlive it.
 func (j *Journal) Cut() (Cut, bool, error) {
 	r, ok, err := j.readCut()
 	if err != nil || !ok {
 		return Cut{}, false, err
 	}
+	if err := j.settleCut(r.Checkpoint); err != nil {
+		return Cut{}, false, err
+	}
 	return r.cut(), true, nil
+}
+
+// settleCut syncs the name of the cut to that checkpoint, if this object has not yet.
+func (j *Journal) settleCut(checkpoint string) error {
+	if j.cfg.ReadOnly {
+		return nil
+	}
+	j.mu.Lock()
+	settled := j.settledCut == checkpoint
+	j.mu.Unlock()
+	if settled {
+		return nil
+	}
+	if err := j.cfg.FS.SyncDir(j.cfg.Dir); err != nil {
+		return fmt.Errorf("sync %s: %w", cutName, err)
+	}
+	j.mu.Lock()
+	j.settledCut = checkpoint
+	j.mu.Unlock()
+	return nil
 }
 
 // observeCut takes the stamps of the cut into the clock, and checks that the own chain reaches so far.
@@ -235,6 +259,9 @@ func (tx *Tx) Cut(c Cut) error {
 	if err := j.writeFile(cutName, r.encode()); err != nil {
 		return fmt.Errorf("cut journal: %w", err)
 	}
+	j.mu.Lock()
+	j.settledCut = c.Checkpoint
+	j.mu.Unlock()
 	for _, heads := range []oplog.Heads{c.Heads, c.Closed} {
 		for _, h := range heads {
 			tx.Observe(h.HLC)

@@ -83,6 +83,8 @@ type Journal struct {
 	clock  oplog.Clock
 	broken error // sticky
 	closed bool
+	// settledCut is the checkpoint of the cut that this object knows to be on stable storage.
+	settledCut string
 
 	group group
 }

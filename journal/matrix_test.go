@@ -259,7 +259,7 @@ func (f *found) holds(facts []any) error {
 			cut = c.cut
 		}
 	}
-	if cut.Checkpoint != "" && f.cut.Checkpoint != cut.Checkpoint {
+	if at, ok := cut.Heads[self]; ok && (f.cut.Checkpoint == "" || f.cut.Heads[self].Seq < at.Seq) {
 		return fmt.Errorf("the journal was cut at %s, and begins at %q", cut.Checkpoint, f.cut.Checkpoint)
 	}
 	covered := func(op oplog.Op) bool {

@@ -43,8 +43,10 @@ func (j *Journal) Freeze(ctx context.Context, f Frozen) error {
 		if j.cfg.ReadOnly {
 			return ErrReadOnly
 		}
-		if _, ok, err := j.Frozen(); ok || err != nil {
+		if _, ok, err := j.Frozen(); err != nil {
 			return err
+		} else if ok {
+			return j.cfg.FS.SyncDir(j.cfg.Dir) // whoever wrote it may have been killed before
 		}
 		r := frozenRecord{V: formatVersion, Device: j.cfg.Device, First: f.First, Fork: f.Fork}
 		if f.Own.ID != "" {

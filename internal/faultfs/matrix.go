@@ -168,7 +168,11 @@ func (m mode) takes(c Call) bool {
 func (s *Scenario) Faults() (Tally, error) {
 	var t Tally
 	for _, m := range modes() {
-		for k := 1; ; k++ {
+		step := 1
+		if m.lasts && !Full() {
+			step = 3
+		}
+		for k := 1; ; k += step {
 			hit, err := s.fail(&t, m, k)
 			if err != nil {
 				return t, err
@@ -249,7 +253,11 @@ func (s *Scenario) fail(t *Tally, m mode, k int) (bool, error) {
 // machine crashes at each call of that one.
 func (s *Scenario) Kills() (Tally, error) {
 	var t Tally
-	for k := 1; ; k++ {
+	step := 2
+	if Full() {
+		step = 1
+	}
+	for k := 1; ; k += step {
 		d, err := s.begin()
 		if err != nil {
 			return t, err
