@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -31,10 +30,13 @@ func (e *MismatchError) Error() string {
 }
 
 // Clusters is what a data directory has seen of clusters.
-type Clusters struct{ dir string }
+type Clusters struct {
+	fs  durable.FS
+	dir string
+}
 
 // OpenClusters returns the register of a data directory, which must be there.
-func OpenClusters(dataDir string) *Clusters { return &Clusters{dir: dataDir} }
+func OpenClusters(dataDir string) *Clusters { return &Clusters{fs: durable.OS{}, dir: dataDir} }
 
 // register is the content of the file.
 type register struct {
@@ -67,10 +69,12 @@ func (c *Clusters) change(namespace string, endpoints []string, generation strin
 	if err != nil {
 		return err
 	}
-	if changed, err := have.bind(namespace, endpoints, generation, adopt); err != nil || !changed {
+	if changed, err := have.bind(namespace, endpoints, generation, adopt); err != nil {
 		return err
+	} else if !changed {
+		return c.settle()
 	}
-	lock, err := durable.Lock(filepath.Join(c.dir, clustersLock))
+	lock, err := c.fs.Lock(filepath.Join(c.dir, clustersLock))
 	if err != nil {
 		return fmt.Errorf("lock clusters: %w", err)
 	}
@@ -78,15 +82,25 @@ func (c *Clusters) change(namespace string, endpoints []string, generation strin
 	if have, err = c.read(); err != nil { // once more: another process may have written
 		return err
 	}
-	if changed, err := have.bind(namespace, endpoints, generation, adopt); err != nil || !changed {
+	if changed, err := have.bind(namespace, endpoints, generation, adopt); err != nil {
 		return err
+	} else if !changed {
+		return c.settle()
 	}
 	text, err := json.MarshalIndent(have, "", "  ")
 	if err != nil {
 		return fmt.Errorf("write clusters: %w", err)
 	}
-	if err := durable.Write(filepath.Join(c.dir, clustersName), append(text, '\n'), 0o600); err != nil {
+	if err := durable.WriteTo(c.fs, filepath.Join(c.dir, clustersName), append(text, '\n'), 0o600); err != nil {
 		return fmt.Errorf("write clusters: %w", err)
+	}
+	return nil
+}
+
+// settle makes durable what was found: whoever wrote it may have been killed before it had synced.
+func (c *Clusters) settle() error {
+	if err := c.fs.SyncDir(c.dir); err != nil {
+		return fmt.Errorf("sync clusters: %w", err)
 	}
 	return nil
 }
@@ -153,7 +167,7 @@ func (c *Clusters) Known(namespace string) ([]string, error) {
 
 func (c *Clusters) read() (register, error) {
 	name := filepath.Join(c.dir, clustersName)
-	text, err := os.ReadFile(name)
+	text, err := durable.ReadFrom(c.fs, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return register{V: formatVersion}, nil
 	}

@@ -61,6 +61,15 @@ type Options struct {
 	MachineID string
 	// Host begins a new id; empty takes the host's name.
 	Host string
+	// FS is the file system of the data directory; nil is that of the operating system.
+	FS durable.FS
+}
+
+func (o *Options) fs() durable.FS {
+	if o.FS == nil {
+		return durable.OS{}
+	}
+	return o.FS
 }
 
 // An Identity is who this data directory is on this machine.
@@ -93,7 +102,7 @@ func Open(dataDir string, o Options) (Identity, error) {
 			return Identity{}, err
 		}
 	}
-	if err := durable.Dir(dataDir); err != nil {
+	if err := durable.DirIn(o.fs(), dataDir); err != nil {
 		return Identity{}, fmt.Errorf("make data directory: %w", err)
 	}
 	dir, err := proc.Canonical(dataDir)
@@ -104,14 +113,22 @@ func Open(dataDir string, o Options) (Identity, error) {
 		return Identity{Device: o.Device, Dir: dir}, nil
 	}
 	machine := machineHash(o.MachineID)
-	have, found, err := read(dir)
+	have, found, err := read(o.fs(), dir)
 	if err != nil {
 		return Identity{}, err
 	}
 	if found && why(have, dir, machine) == "" {
-		return have.identity(dir, ""), nil
+		return have.settled(o.fs(), dir)
 	}
-	return settle(dir, machine, o.Host)
+	return settle(o.fs(), dir, machine, o.Host)
+}
+
+// settled is the identity as it was found, once it is durable: whoever wrote it may have been killed before it had synced.
+func (d device) settled(fsys durable.FS, dir string) (Identity, error) {
+	if err := fsys.SyncDir(dir); err != nil {
+		return Identity{}, fmt.Errorf("sync identity: %w", err)
+	}
+	return d.identity(dir, ""), nil
 }
 
 func (d device) identity(dir, notice string) Identity {
@@ -119,23 +136,23 @@ func (d device) identity(dir, notice string) Identity {
 }
 
 // settle makes a first or a new id, under a lock: another process may just have done so.
-func settle(dir, machine, host string) (Identity, error) {
-	lock, err := durable.Lock(filepath.Join(dir, lockName))
+func settle(fsys durable.FS, dir, machine, host string) (Identity, error) {
+	lock, err := fsys.Lock(filepath.Join(dir, lockName))
 	if err != nil {
 		return Identity{}, fmt.Errorf("lock identity: %w", err)
 	}
 	defer lock.Close()
-	have, found, err := read(dir)
+	have, found, err := read(fsys, dir)
 	if err != nil {
 		return Identity{}, err
 	}
 	reason := ""
 	if found {
 		if reason = why(have, dir, machine); reason == "" {
-			return have.identity(dir, ""), nil
+			return have.settled(fsys, dir)
 		}
 	}
-	return write(have, found, reason, dir, machine, host)
+	return write(fsys, have, found, reason, dir, machine, host)
 }
 
 // Renew gives a new id to a data directory whose id must not be used any more, for the reason given. If the id was replaced before it
@@ -148,25 +165,25 @@ func Renew(dataDir, frozen, reason string, o Options) (Identity, error) {
 	if err != nil {
 		return Identity{}, fmt.Errorf("name of the data directory: %w", err)
 	}
-	lock, err := durable.Lock(filepath.Join(dir, lockName))
+	lock, err := o.fs().Lock(filepath.Join(dir, lockName))
 	if err != nil {
 		return Identity{}, fmt.Errorf("lock identity: %w", err)
 	}
 	defer lock.Close()
-	have, found, err := read(dir)
+	have, found, err := read(o.fs(), dir)
 	switch {
 	case err != nil:
 		return Identity{}, err
 	case slices.Contains(have.Previous, frozen):
-		return have.identity(dir, ""), nil
+		return have.settled(o.fs(), dir)
 	case !found || have.Device != frozen:
 		return Identity{}, fmt.Errorf("renew identity: the data directory is device %q and was never %q", have.Device, frozen)
 	}
-	return write(have, true, reason, dir, machineHash(o.MachineID), o.Host)
+	return write(o.fs(), have, true, reason, dir, machineHash(o.MachineID), o.Host)
 }
 
 // write makes the id after have. The lock is held.
-func write(have device, found bool, reason, dir, machine, host string) (Identity, error) {
+func write(fsys durable.FS, have device, found bool, reason, dir, machine, host string) (Identity, error) {
 	next := device{V: formatVersion, Device: newID(host), Incarnation: have.Incarnation + 1, Dir: dir, Machine: machine}
 	notice := ""
 	if found {
@@ -177,7 +194,7 @@ func write(have device, found bool, reason, dir, machine, host string) (Identity
 	if err != nil {
 		return Identity{}, fmt.Errorf("write identity: %w", err)
 	}
-	if err := durable.Write(filepath.Join(dir, fileName), append(text, '\n'), 0o600); err != nil {
+	if err := durable.WriteTo(fsys, filepath.Join(dir, fileName), append(text, '\n'), 0o600); err != nil {
 		return Identity{}, fmt.Errorf("write identity: %w", err)
 	}
 	return next.identity(dir, notice), nil
@@ -194,9 +211,9 @@ func why(d device, dir, machine string) string {
 	return ""
 }
 
-func read(dir string) (device, bool, error) {
+func read(fsys durable.FS, dir string) (device, bool, error) {
 	name := filepath.Join(dir, fileName)
-	text, err := os.ReadFile(name)
+	text, err := durable.ReadFrom(fsys, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return device{}, false, nil
 	}

@@ -110,7 +110,7 @@ func (s *survivor) content(n *node) []byte {
 	case torn:
 		out := flushed(n)
 		if s.last.n == n && n.dirty[s.last.sector] != nil {
-			out = s.tear(out)
+			out = s.tear(out, len(n.disk))
 		}
 		return out
 	case random:
@@ -126,7 +126,8 @@ func flushed(n *node) []byte {
 	return c.disk
 }
 
-func (s *survivor) tear(out []byte) []byte {
+// tear tears the last sector. A file never ends before the size that was synced.
+func (s *survivor) tear(out []byte, synced int) []byte {
 	out = bytes.Clone(out)
 	at := s.last.sector * Sector
 	end := min(at+Sector, len(out))
@@ -135,7 +136,7 @@ func (s *survivor) tear(out []byte) []byte {
 	}
 	cut := at + s.rng.IntN(end-at)
 	if s.rng.IntN(2) == 0 {
-		return out[:cut]
+		return out[:max(cut, min(synced, end))]
 	}
 	copy(out[cut:end], s.last.before[cut-at:])
 	return out
