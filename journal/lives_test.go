@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -296,5 +298,42 @@ func TestACutThatItsAuthorDidNotSyncIsDurableBeforeAnythingRestsOnIt(t *testing.
 		if have, ok, err := open(t, matrixConfig(d.After(faultfs.Nothing).Process())).Cut(); !ok || err != nil || have.Checkpoint != hashes[0] {
 			t.Errorf("%s, and after a loss of power: %v, %v", what, ok, err)
 		}
+	}
+}
+
+// A tail that was not synced is cut off its old segment for good before its copy stands in the next one: it must not come back there.
+func TestAMoveThatWasInterruptedCutsDurablyBeforeItGoesOn(t *testing.T) {
+	d := faultfs.New()
+	j := open(t, matrixConfig(d.Process()))
+	appendOps(t, j, 0, 2)
+	var calls []string
+	failing := func(fails func(c faultfs.Call) bool) {
+		calls = nil
+		d.Arm(func(c faultfs.Call) faultfs.Fault {
+			if c.Changes {
+				calls = append(calls, c.Op+" "+filepath.Base(c.Name))
+			}
+			if fails(c) {
+				return faultfs.Fault{Err: syscall.EIO}
+			}
+			return faultfs.Fault{}
+		})
+	}
+	const segment = "own-0000000000000000.jsonl"
+	ownSync := func(c faultfs.Call) bool { return c.Op == "sync" && strings.HasSuffix(c.Name, segment) }
+	failing(ownSync)
+	if _, err := j.Append(t.Context(), draft(2)); !errors.Is(err, journal.ErrPoisoned) {
+		t.Fatal(err)
+	}
+	failing(ownSync) // and once more after the tail was cut
+	if _, err := journal.Open(t.Context(), matrixConfig(d.Process())); err == nil {
+		t.Fatal("a sync fails, and nothing is said")
+	}
+	failing(func(faultfs.Call) bool { return false })
+	if got := mustOwn(t, open(t, matrixConfig(d.Process()))); len(got) != 3 {
+		t.Errorf("%d ops", len(got))
+	}
+	if cut, moved := slices.Index(calls, "sync "+segment), slices.Index(calls, "rename own-0000000000000002.jsonl"); cut < 0 || moved < cut {
+		t.Errorf("the cut is not synced before the copy takes its place: %q", calls)
 	}
 }

@@ -365,7 +365,10 @@ func (j *Journal) moveUnsynced(u unsynced) error {
 	if err != nil {
 		return err
 	}
-	if size <= u.End {
+	if size <= u.End { // it was cut, perhaps not durably
+		if err := f.Sync(); err != nil {
+			return err
+		}
 		return j.plant(headerAfter(t, j.cfg.Device))
 	}
 	buf := make([]byte, size-u.End)

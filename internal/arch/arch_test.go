@@ -46,7 +46,7 @@ var may = map[string][]string{
 
 	"relay":           {"oplog", "internal/ident"},
 	"relay/memory":    {"relay", "oplog", "internal/ident"},
-	"relay/dir":       {"relay", "oplog", "internal/ident"},
+	"relay/dir":       {"relay", "oplog", "internal/durable", "internal/ident"},
 	"relay/etcd":      {"relay", "oplog", "internal/ident"},
 	"relay/relaytest": {"relay", "oplog", "relay/memory"}, // the reference, as a shadow that never drops
 

@@ -113,16 +113,21 @@ func (s *Scenario) judge(t *Tally, image Image, loss Loss, point int) error {
 	if s.Recover == nil || !Full() && point%9 != 0 {
 		return nil
 	}
-	again := image.Disk.After(loss)
-	again.Arm(s.lie)
-	again.Record()
-	if err := s.Recover(again.Process()); err != nil {
+	return s.again(t, image.Disk.After(loss), image.Facts, point)
+}
+
+// again crashes the recovery from what is on a disk.
+func (s *Scenario) again(t *Tally, d *Disk, facts []any, point int) error {
+	d.Arm(s.lie)
+	d.Record()
+	if err := s.Recover(d.Process()); err != nil {
 		return fmt.Errorf("recovery: %w", err)
 	}
-	for _, second := range again.Images() {
-		for _, loss := range []Loss{Nothing, Everything, Random(uint64(point))} {
+	for _, second := range d.Images() {
+		for i := range uint64(3) {
+			loss := []Loss{Nothing, Everything, Random(uint64(point)*10 + i)}[i]
 			t.Images++
-			if err := s.Check(second.Disk.After(loss), image.Facts); err != nil {
+			if err := s.Check(second.Disk.After(loss), facts); err != nil {
 				return fmt.Errorf("then a crash %s of the recovery, %v: %w", second.What, loss, err)
 			}
 		}
@@ -226,6 +231,11 @@ func (s *Scenario) fail(t *Tally, m mode, k int) (bool, error) {
 	live := d.Clone()
 	if m.lasts && m.all {
 		live = forgetful // a disk that fails for good works again once it was mounted anew
+	}
+	if s.Recover != nil && at.Op == "sync" && m.fault.Err == syscall.EIO && !m.lasts {
+		if err := s.again(t, d.Clone(), d.Facts(), k); err != nil {
+			return say("and the process starts anew", err)
+		}
 	}
 	left = k % 3 // of the rest one in turn
 	for i, after := range []struct {

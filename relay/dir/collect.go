@@ -57,6 +57,10 @@ func (r *Relay) put(ctx context.Context, device string, c relay.Checkpoint, judg
 		return err
 	}
 	if s := v.books.newest(); s != nil && s.line.Hash == c.Hash && heads == nil {
+		// Whoever put it may have been killed before it had synced.
+		if err := r.fs.SyncDir(path.Dir(s.path)); err != nil {
+			return r.unknown("put a checkpoint", err)
+		}
 		return nil
 	}
 	h, err := r.holding(ctx, v)
@@ -343,6 +347,7 @@ func (d *device) bury() error {
 	for _, name := range append(names, segmentDir(d.name), deviceFile(d.name, checkpointsDir), deviceDir(d.name)) {
 		_ = d.r.fs.Remove(name) // a folder that is not empty stays
 	}
+	clear(d.sure)
 	d.last, d.floor, d.chain = roster{acked: oplog.Frontier{}, role: relay.Seen}, floorValue{}, newChain(d.r.fs, d.name)
 	if err := d.r.fs.SyncDir(devicesDir); err != nil {
 		return d.r.unknown("remove a closed device", err)

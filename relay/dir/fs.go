@@ -8,6 +8,8 @@ import (
 	"os"
 	"path"
 	"syscall"
+
+	"github.com/syncnode/syncnode/internal/durable"
 )
 
 // An FS is the folder, seen from its root. Names are slash-separated and relative; none leads out of the root.
@@ -43,9 +45,12 @@ var errNotRegular = errors.New("not a regular file")
 type rooted struct{ root *os.Root }
 
 // OpenFS returns the folder of that name as the operating system has it; whoever opened it closes it. It makes the
-// folder if it is missing. Its parent has to be there: a mount that is not mounted is no folder.
+// folder if it is missing, durably. Its parent has to be there: a mount that is not mounted is no folder.
 func OpenFS(name string) (FS, error) {
 	if err := os.Mkdir(name, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	if err := durable.Dir(name); err != nil {
 		return nil, err
 	}
 	root, err := os.OpenRoot(name)
@@ -167,7 +172,8 @@ func replace(fsys FS, name string, data []byte) error {
 	return fsys.SyncDir(path.Dir(name))
 }
 
-// makeDirs makes a directory and its parents and syncs the parent of each that was missing.
+// makeDirs makes a directory and its parents, durably. One that is there may be the work of a process that was killed before it had
+// synced; but whoever put anything into it had synced it before.
 func makeDirs(fsys FS, name string) error {
 	if name == "." {
 		return nil
@@ -175,7 +181,11 @@ func makeDirs(fsys FS, name string) error {
 	info, err := fsys.Stat(name)
 	switch {
 	case err == nil && info.IsDir():
-		return nil
+		entries, err := fsys.ReadDir(name)
+		if err != nil || len(entries) > 0 {
+			return err
+		}
+		return fsys.SyncDir(path.Dir(name))
 	case err == nil:
 		return &fs.PathError{Op: "mkdir", Path: name, Err: errors.New("something that is no directory is in the way")}
 	case !errors.Is(err, fs.ErrNotExist):

@@ -30,6 +30,8 @@ type device struct {
 	floor floorValue // the greatest that was read; V is 0 if none was
 	last  roster     // as last read, in parts
 	odd   []Oddity   // about the small files
+
+	sure map[string]string // by name: the small files that this handle knows to be on stable storage
 }
 
 // A roster is the small files of a device, as far as they could be read once.
@@ -45,7 +47,7 @@ func (r *Relay) device(name string) *device {
 	defer r.mu.Unlock()
 	d := r.known[name]
 	if d == nil {
-		d = &device{r: r, name: name, turn: make(chan struct{}, 1), chain: newChain(r.fs, name)}
+		d = &device{r: r, name: name, turn: make(chan struct{}, 1), chain: newChain(r.fs, name), sure: map[string]string{}}
 		d.last.acked, d.last.role = oplog.Frontier{}, relay.Seen
 		d.leave()
 		r.known[name] = d
@@ -198,9 +200,25 @@ func (d *device) save(what, name string, value any, old error) error {
 	if err := makeDirs(d.r.fs, deviceDir(d.name)); err != nil {
 		return d.r.unsent(what, err)
 	}
-	if err := replace(d.r.fs, deviceFile(d.name, name), append(encode(value), '\n')); err != nil {
+	delete(d.sure, name)
+	text := encode(value)
+	if err := replace(d.r.fs, deviceFile(d.name, name), append(text, '\n')); err != nil {
 		return d.r.unknown(what, err)
 	}
+	d.sure[name] = string(text)
+	return nil
+}
+
+// settle makes a small file durable that is to stay as it was found: whoever wrote it may have been killed before it had synced.
+func (d *device) settle(what, name string, value any) error {
+	text := string(encode(value))
+	if d.sure[name] == text {
+		return nil
+	}
+	if err := d.r.fs.SyncDir(deviceDir(d.name)); err != nil {
+		return d.r.unknown(what, err)
+	}
+	d.sure[name] = text
 	return nil
 }
 
@@ -210,7 +228,7 @@ func (d *device) contact(ctx context.Context) error {
 	now := d.r.now()
 	b, there, old := load[beat](d, beatFile)
 	if there && old == nil && now.Sub(time.UnixMilli(b.SeenMS)) < stale {
-		return nil
+		return d.settle("note the contact", beatFile, b)
 	}
 	if b.V == 0 {
 		b = beat{V: version, Device: d.name, Instance: d.last.beat.Instance, AddedMS: now.UnixMilli()}
@@ -267,7 +285,7 @@ func (r *Relay) Ack(ctx context.Context, name string, folded oplog.Frontier) err
 	relay.Join(acked, d.last.acked)
 	relay.Join(acked, folded)
 	if old == nil && acked.Equal(a.Folded) {
-		return nil
+		return d.settle("ack", ackFile, a)
 	}
 	if err := d.save("ack", ackFile, ackValue{V: version, Device: name, Folded: acked}, old); err != nil {
 		return err
@@ -288,7 +306,7 @@ func (r *Relay) Register(ctx context.Context, name string, role relay.Role) erro
 	defer d.leave()
 	now, there, old := load[roleValue](d, roleFile)
 	if there && old == nil && now.Role == role {
-		return nil
+		return d.settle("register", roleFile, now)
 	}
 	return d.save("register", roleFile, roleValue{V: version, Device: name, Role: role}, old)
 }
