@@ -98,7 +98,11 @@ func (k *keeping) ready(full bool) bool {
 // act takes the relay's checkpoint, or makes one if enough is stable: a quarter of the threshold is worth it.
 func (k *keeping) act(ctx context.Context, report session.Report, full bool) error {
 	if report.Newer {
-		if took, err := k.rebase(ctx); err != nil || took {
+		took, err := k.rebase(ctx)
+		if _, each := k.store.(relay.OwnCollector); each && took && err == nil {
+			return k.collect(ctx) // whoever published it could not collect this device's chain
+		}
+		if err != nil || took {
 			return err
 		}
 	}

@@ -76,6 +76,14 @@ func (r Reason) String() string {
 	return string(r.Cause) + ": " + r.Replica
 }
 
+// An OwnCollector is a Collector whose Collect concerns only the chains of the devices that the handle acted for, by any call that names
+// one, and those that are closed. So every device has to collect, not just one.
+type OwnCollector interface {
+	Collector
+	// CollectsOwn marks it.
+	CollectsOwn()
+}
+
 // A Collector is a relay that keeps the newest checkpoint and drops what it covers. A relay without it keeps every op.
 //
 // # Guarantees

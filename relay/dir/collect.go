@@ -190,6 +190,9 @@ func (r *Relay) holding(ctx context.Context, v *view) (relay.Holding, error) {
 	return h, err
 }
 
+// CollectsOwn implements relay.OwnCollector.
+func (r *Relay) CollectsOwn() {}
+
 func (r *Relay) opAt(ctx context.Context, device string, seq uint64) (oplog.Op, error) {
 	d := r.device(device)
 	if err := d.enter(ctx); err != nil {

@@ -87,9 +87,9 @@ type Relay struct {
 }
 
 var (
-	_ relay.Relay     = (*Relay)(nil)
-	_ relay.Hinter    = (*Relay)(nil)
-	_ relay.Collector = (*Relay)(nil)
+	_ relay.Relay        = (*Relay)(nil)
+	_ relay.Hinter       = (*Relay)(nil)
+	_ relay.OwnCollector = (*Relay)(nil)
 )
 
 // Open returns a handle to the relay in a folder, which is made if it is missing. It reads nothing yet.
