@@ -3,10 +3,11 @@
 // # Guarantees
 //
 // Those of package relay, as far as a folder can give them. There is no lock and no file that two devices write: each
-// device appends to its own segments and replaces its own small files, so no synchroniser ever has two versions of a
-// file to choose from. What Push accepted is on stable storage of this machine before it answers, read back and
+// device appends to its own segments, replaces its own small files and puts each checkpoint into a file of its own, so no synchroniser
+// ever has two versions of a file to choose from. What Push accepted is on stable storage of this machine before it answers, read back and
 // verified. A push writes the bytes of its ops and at most a few short lines. Nothing is ever cut off; what is replaced
-// is the device's own small files, and an own segment after a sync that failed.
+// is the device's own small files, and an own segment after a sync that failed. What is removed is own segments of which every op was
+// collected, own checkpoints that another superseded, both after Grace, and what is left of chains that are closed.
 //
 // Files may arrive late, in any order, in pieces and more than once: an op counts once it and all before it are
 // there, and until then the chain ends before it. Whatever is no file of ours, or is damaged, stops nothing but the
@@ -17,6 +18,22 @@
 // promised, because no folder can: that two machines which use one device id at the same time are told at once. The one
 // that finds the other's ops in the folder gets a fork, and a handle that sees both branches shows it in Report. Nor
 // that an ack, a role or a device is seen by others before its files arrived.
+//
+// # Checkpoints and collection
+//
+// The newest checkpoint is the one that covers all others, whoever put it. No folder can compare and set over devices, so of two that are
+// put at the same time in two copies neither has to cover the other. Then each stays, a floor rises only to what both cover, so whoever
+// began at either goes on, a further checkpoint has to cover both (relay.ErrBehind otherwise), and Checkpoint gives one of them, on every
+// handle that sees both the same. A file that is half there or damaged counts as none; a floor that arrives before the checkpoint that
+// covers it stops its own chain and no other, until that has come.
+//
+// A device collects its own chain only (relay.OwnCollector), judged by the rows and checkpoints that it sees: what it does not see yet
+// can only keep ops, unless a device registered and its files have not arrived, which costs that device a start from the checkpoint. Ops
+// go by whole segments: below the floor none is given any more, and their bytes go with the segment that holds them.
+//
+// A chain that is closed while its device pushes to another copy ends where the checkpoint says: the device is told by its next push,
+// and what it pushed in between does not count. A seed is a line of the seeding device's own checkpoint: a chain whose files reach less
+// far begins behind it, and its owner notes that in its own folder with its next push.
 //
 // # Failure
 //
