@@ -82,6 +82,12 @@ func (s *Sealer) Reload() (changed bool, err error) {
 	return s.keys.Reload()
 }
 
+// Sealing reports whether there is a key to seal with.
+func (s *Sealer) Sealing() bool {
+	_, ok := s.keys.newest()
+	return ok
+}
+
 // Has reports whether the key of that id is there.
 func (s *Sealer) Has(key string) bool {
 	_, ok := s.keys.find(key)

@@ -26,6 +26,7 @@ type backendFlags struct {
 	user, passwordFile           string
 	noJournal                    bool
 	segment                      int64
+	seal                         sealFlags
 	timeout                      time.Duration
 }
 
@@ -47,6 +48,7 @@ func (f *backendFlags) register(flags *pflag.FlagSet) {
 func (f *backendFlags) registerExec(flags *pflag.FlagSet) {
 	f.register(flags)
 	f.registerSegment(flags)
+	f.seal.register(flags)
 	flags.BoolVar(&f.noJournal, "no-journal", false, "keep nothing on this disk: the ledger is the only record (for pods)")
 }
 
@@ -88,6 +90,9 @@ func (f *backendFlags) check() error {
 		return usagef("--backend-timeout %s: must be above 0", f.timeout)
 	}
 	if err := checkGiven("device", f.deviceID); err != nil {
+		return err
+	}
+	if err := f.seal.check(); err != nil {
 		return err
 	}
 	return checkNames("any", f.namespace)

@@ -27,9 +27,9 @@ type device struct {
 	dir     string // of the namespace and generation
 	segment int64
 	book    *book.Book
-	keys    *seal.Sealer // nil: none
-	again   int          // ops that were written again when it was opened
-	stuck   error        // why nothing is pushed under this id, and nobody but a person can change that; nil if not
+	seal    func() (*seal.Sealer, error) // opens the keys
+	again   int                          // ops that were written again when it was opened
+	stuck   error                        // why nothing is pushed under this id, and nobody but a person can change that; nil if not
 }
 
 // openDevice opens the device of a data directory. An id that a node found frozen is replaced at once, and what no relay has is written
@@ -94,11 +94,15 @@ func (d *device) checkpoints(log *slog.Logger) *checkpoint.Store {
 }
 
 // sessionConfig is how every session over this device is opened. The book makes itself durable before the journal is cut.
-func (d *device) sessionConfig(log *slog.Logger) session.Config {
-	return session.Config{
-		Device: d.name, Journal: d.book.Journal(), Logger: log, Checkpoints: d.checkpoints(log), Seal: d.keys,
-		BeforeCut: func(tx *journal.Tx, f session.Facts) error { return d.book.Keep(tx, indexFacts(f)) },
+func (d *device) sessionConfig(log *slog.Logger) (session.Config, error) {
+	sealer, err := d.seal()
+	if err != nil {
+		return session.Config{}, err
 	}
+	return session.Config{
+		Device: d.name, Journal: d.book.Journal(), Logger: log, Checkpoints: d.checkpoints(log), Seal: sealer,
+		BeforeCut: func(tx *journal.Tx, f session.Facts) error { return d.book.Keep(tx, indexFacts(f)) },
+	}, nil
 }
 
 // stateFile is where a node keeps what it saw.
@@ -183,7 +187,15 @@ func (d *device) reissueOf(ctx context.Context, former string, thorough bool) (i
 			return 0, err
 		}
 	}
-	return session.Reissue(ctx, old, d.book.Journal(), d.keys)
+	sealer, err := d.seal()
+	if err != nil {
+		return 0, err
+	}
+	n, err := session.Reissue(ctx, old, d.book.Journal(), sealer)
+	if errors.Is(err, seal.ErrNoKey) {
+		err = fmt.Errorf("%w: what device %s sealed and nobody else has needs its key to be written again: bring back its key file", err, former)
+	}
+	return n, err
 }
 
 // reissuedAll reports whether the note of the present journal names the last op of an old one.

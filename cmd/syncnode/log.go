@@ -23,6 +23,7 @@ import (
 // logFlags say which journal is meant; none of its verbs needs etcd.
 type logFlags struct {
 	namespace, dataDir, deviceID, generation string
+	seal                                     sealFlags // the keys alone
 	out                                      outputFlag
 }
 
@@ -59,7 +60,7 @@ func (f *logFlags) find() (*device, error) {
 		}
 		generation = known[0]
 	}
-	d := &device{dataDir: f.dataDir, dir: clusters.Dir(f.namespace, generation), name: f.deviceID, given: f.deviceID != ""}
+	d := &device{dataDir: f.dataDir, dir: clusters.Dir(f.namespace, generation), name: f.deviceID, given: f.deviceID != "", seal: f.seal.opener(f.dataDir)}
 	if d.name == "" {
 		id, err := identity.Open(f.dataDir, identity.Options{})
 		if err != nil {

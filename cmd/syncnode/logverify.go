@@ -19,6 +19,7 @@ import (
 	"github.com/syncnode/syncnode/node"
 	"github.com/syncnode/syncnode/oplog"
 	"github.com/syncnode/syncnode/seal"
+	"github.com/syncnode/syncnode/session"
 )
 
 // A logReport is what `log verify` says of an intact journal.
@@ -36,16 +37,18 @@ type logReport struct {
 	Digest      string                `json:"digest"`
 	Quarantined []node.SeenQuarantine `json:"quarantined,omitempty"` // as the node of this directory saw it last
 	Parked      []parkedRow           `json:"parked,omitempty"`
+	Keys        string                `json:"keys,omitempty"`   // why the key file could not be read
 	Frozen      string                `json:"frozen,omitempty"` // why nothing is pushed under this id any more
 	Former      []string              `json:"former,omitempty"` // ids that the device had before
 }
 
-// A parkedRow is a chain that waits for its time, or for a key.
+// A parkedRow is a chain that waits for its time, or that cannot be read on without a key, or at all.
 type parkedRow struct {
 	Device string     `json:"device"`
 	From   uint64     `json:"from"`
 	Ops    int        `json:"ops"`
-	Until  *time.Time `json:"until,omitempty"` // absent if it waits for a key
+	Until  *time.Time `json:"until,omitempty"`  // absent if it cannot be read
+	Reason string     `json:"reason,omitempty"` // why it cannot
 }
 
 const logVerifyLong = `verify reads the whole journal and checks every byte: ids, links, stamps and borders, and, where the journal begins
@@ -53,7 +56,8 @@ at a checkpoint, every hash of that too, and that each chain continues it. It fa
 
 It also says which chains of other devices are quarantined, as the node of this directory saw it last: a permanent
 reason needs a person (syncnode log accept), another one may go by itself; and which ops wait since they are stamped
-with a time that has not come.`
+with a time that has not come, or cannot be opened with the keys of --seal-keys. What is sealed is checked without any
+key all the same; the digest is that of what can be read.`
 
 func newLogVerify() *cobra.Command {
 	var f logFlags
@@ -74,6 +78,7 @@ func newLogVerify() *cobra.Command {
 			return nil
 		}}
 	f.register(cmd.Flags())
+	registerSealKeys(cmd.Flags(), &f.seal.keys)
 	return cmd
 }
 
@@ -113,7 +118,14 @@ func (d *device) verifyOnce(ctx context.Context) (logReport, error) {
 	for _, p := range base.All() {
 		row.Covered += p.Seq + 1
 	}
-	if err := row.fold(j, cut.Checkpoint, base); err != nil {
+	sealer, err := d.seal()
+	if err != nil { // what is sealed is verified without keys too
+		row.Keys = err.Error()
+		if sealer, err = seal.New(seal.Config{}); err != nil {
+			return logReport{}, err
+		}
+	}
+	if err := row.fold(j, cut.Checkpoint, base, sealer); err != nil {
 		return logReport{}, err
 	}
 	if frozen, noted, err := j.Frozen(); err != nil {
@@ -142,7 +154,7 @@ func (d *device) base(hash string) (*checkpoint.Checkpoint, error) {
 }
 
 // fold gives the digest of everything that can be read, also of what waits for its time.
-func (row *logReport) fold(j *journal.Journal, cut string, base *checkpoint.Checkpoint) error {
+func (row *logReport) fold(j *journal.Journal, cut string, base *checkpoint.Checkpoint, keys *seal.Sealer) error {
 	now := time.Now().UnixMilli()
 	parked := map[string]*parkedRow{}
 	for _, series := range []journal.Series{journal.Own, journal.Peers} {
@@ -154,19 +166,22 @@ func (row *logReport) fold(j *journal.Journal, cut string, base *checkpoint.Chec
 			if base.Covers(op.Device, op.Seq) {
 				continue
 			}
-			p, sealed := parked[op.Device], op.Surface != oplog.Intents && seal.LooksSealed(op.Payload)
-			if p == nil && (sealed || oplog.Future(op, now) != nil) {
-				p = &parkedRow{Device: op.Device, From: op.Seq}
-				if !sealed {
-					until := time.UnixMilli(op.HLC.WallMS - oplog.MaxAhead).UTC()
-					p.Until = &until
-				}
-				parked[op.Device] = p
+			p := parked[op.Device]
+			content, err := session.Content(keys, op)
+			switch {
+			case p != nil && p.Until == nil: // nothing behind it is folded
+			case err != nil:
+				p = &parkedRow{Device: op.Device, From: op.Seq, Reason: err.Error()}
+			case p == nil && oplog.Future(op, now) != nil:
+				until := time.UnixMilli(op.HLC.WallMS - oplog.MaxAhead).UTC()
+				p = &parkedRow{Device: op.Device, From: op.Seq, Until: &until}
 			}
 			if p != nil {
+				parked[op.Device] = p
 				p.Ops++
 			}
 			if p == nil || p.Until != nil {
+				op.Payload = content
 				base.State.Apply(op)
 			}
 		}
@@ -199,12 +214,15 @@ func (row *logReport) print(w io.Writer, dir string) {
 	for _, q := range row.Quarantined {
 		fmt.Fprintf(w, "quarantined  %s\n", quarantineText(q))
 	}
+	if row.Keys != "" {
+		fmt.Fprintf(w, "keys         %s\n", plain(row.Keys))
+	}
 	for _, p := range row.Parked {
-		until := "a key is there"
 		if p.Until != nil {
-			until = rfc3339(*p.Until)
+			fmt.Fprintf(w, "waits        %s: %d ops from op %d on, until %s\n", p.Device, p.Ops, p.From, rfc3339(*p.Until))
+			continue
 		}
-		fmt.Fprintf(w, "waits        %s: %d ops from op %d on, until %s\n", p.Device, p.Ops, p.From, until)
+		fmt.Fprintf(w, "waits        %s: %d ops from op %d on: %s\n", p.Device, p.Ops, p.From, plain(p.Reason))
 	}
 }
 

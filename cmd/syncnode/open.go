@@ -199,7 +199,7 @@ func (be *backend) openLocal(ctx context.Context, notice func(string)) error {
 		be.book.Close()
 		be.book = nil
 	}
-	blank := device{dataDir: be.dir, dir: identity.OpenClusters(be.dir).Dir(f.namespace, be.coordinator.Generation()), segment: f.segment}
+	blank := device{dataDir: be.dir, dir: identity.OpenClusters(be.dir).Dir(f.namespace, be.coordinator.Generation()), segment: f.segment, seal: f.seal.opener(be.dir)}
 	d, err := openDevice(ctx, blank, f.deviceID, notice)
 	if err != nil {
 		return err

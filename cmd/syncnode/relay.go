@@ -26,6 +26,7 @@ type relayFlags struct {
 
 func (f *relayFlags) register(cmd *cobra.Command) {
 	f.backendFlags.register(cmd.Flags())
+	f.seal.register(cmd.Flags())
 	f.place.register(cmd.Flags(), false)
 	cmd.Flags().StringVar(&f.generation, "generation", "", "with a folder: the `ID` of the ledger, if the data directory has seen several under the namespace")
 	f.out.register(cmd.Flags())
@@ -52,7 +53,7 @@ func (f *relayFlags) with(cmd *cobra.Command, verb func(ctx context.Context, s *
 	}
 	ctx := cmd.Context()
 	var be *backend
-	where := &logFlags{namespace: f.namespace, dataDir: f.dataDir, deviceID: f.deviceID, generation: f.generation, out: f.out}
+	where := &logFlags{namespace: f.namespace, dataDir: f.dataDir, deviceID: f.deviceID, generation: f.generation, seal: f.seal, out: f.out}
 	if f.place.dir() == "" {
 		var err error
 		if be, err = f.open(ctx, use{dir: true}); err != nil {
@@ -134,7 +135,7 @@ func (s *station) publish(ctx context.Context, retired []string) (publishedRow, 
 	if _, err := s.collector(); err != nil {
 		return publishedRow{}, err
 	}
-	blank := device{dataDir: s.at.dataDir, dir: s.at.dir}
+	blank := device{dataDir: s.at.dataDir, dir: s.at.dir, seal: s.flags.seal.opener(s.at.dataDir)}
 	d, err := openDevice(ctx, blank, s.flags.deviceID, func(notice string) { fmt.Fprintf(os.Stderr, "syncnode: %s\n", notice) })
 	if err != nil {
 		return publishedRow{}, err
@@ -143,7 +144,11 @@ func (s *station) publish(ctx context.Context, retired []string) (publishedRow, 
 	if slices.Contains(retired, d.name) {
 		return publishedRow{}, usagef("--retire %s is this device", d.name)
 	}
-	sess, err := session.Open(ctx, d.sessionConfig(logger()))
+	cfg, err := d.sessionConfig(logger())
+	if err != nil {
+		return publishedRow{}, err
+	}
+	sess, err := session.Open(ctx, cfg)
 	if err != nil {
 		return publishedRow{}, err
 	}

@@ -43,6 +43,10 @@ The log stays bounded: every --checkpoint-every ops what all replicas have goes 
 here and from the relay. A device that was restored from a backup, or copied, gets a new id by itself; it says so
 once, and what no relay has is written again under the new id.
 
+With --seal the payloads of a scope, and checkpoints, leave the device sealed with the newest key of --seal-keys, so that
+the relay keeps what it cannot read. Runs stay readable. Without the key a node holds and passes on what it cannot open,
+and goes on when the key file comes; see syncnode key.
+
 One serve at a time works on a device and a ledger. A second TERM or INT ends it at once.`
 
 func newServe() *cobra.Command {
@@ -58,6 +62,7 @@ func newServe() *cobra.Command {
 func (f *serveFlags) register(flags *pflag.FlagSet) {
 	f.backendFlags.register(flags)
 	f.registerSegment(flags)
+	f.seal.register(flags)
 	f.place.register(flags, true)
 	flags.DurationVar(&f.pumpEvery, "pump-every", node.DefaultPumpEvery, "how often to look at the relay; news is fetched sooner")
 	flags.IntVar(&f.checkpoint, "checkpoint-every", node.DefaultCheckpointEvery, "take or make a checkpoint, and drop what it covers, once so many `OPS` are in none; 0: never")

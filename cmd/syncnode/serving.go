@@ -149,7 +149,11 @@ func (be *backend) claim() (*os.File, error) {
 
 // session opens the session; a checkpoint that was lost is fetched from a relay.
 func (s *serving) session(ctx context.Context) (*session.Session, error) {
-	cfg := s.be.local.sessionConfig(s.log)
+	cfg, err := s.be.local.sessionConfig(s.log)
+	if err != nil {
+		return nil, err
+	}
+	s.f.seal.warn(s.log, cfg.Seal, s.be.dir)
 	cfg.Coordinator = holder{s.be.coordinator}
 	opened, err := session.Open(ctx, cfg)
 	lost, ok := errors.AsType[*session.CheckpointError](err)
