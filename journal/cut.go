@@ -197,12 +197,21 @@ func (j *Journal) observeCut() error {
 	if err := j.holdsOwn(&c); err != nil {
 		return err
 	}
+	j.observeHeads(&c, j.Observe)
+	return nil
+}
+
+// observeHeads shows the stamps of a cut to a clock, but for those that are still ahead: an op that was accepted in spite of its stamp
+// must not move the clock there.
+func (j *Journal) observeHeads(c *Cut, observe func(oplog.HLC)) {
+	now := j.cfg.Now().UnixMilli()
 	for _, heads := range []oplog.Heads{c.Heads, c.Closed} {
 		for _, h := range heads {
-			j.Observe(h.HLC)
+			if oplog.Future(oplog.Op{HLC: h.HLC}, now) == nil {
+				observe(h.HLC)
+			}
 		}
 	}
-	return nil
 }
 
 // holdsOwn checks that the own chain goes at least as far as the cut says.
@@ -262,11 +271,7 @@ func (tx *Tx) Cut(c Cut) error {
 	j.mu.Lock()
 	j.settledCut = c.Checkpoint
 	j.mu.Unlock()
-	for _, heads := range []oplog.Heads{c.Heads, c.Closed} {
-		for _, h := range heads {
-			tx.Observe(h.HLC)
-		}
-	}
+	j.observeHeads(&c, tx.Observe)
 	return nil
 }
 

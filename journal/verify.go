@@ -22,7 +22,7 @@ type Report struct {
 }
 
 // Verify reads the whole journal in a directory and checks every byte: ids, links, stamps, segment borders, and the
-// chain of every peer. It changes nothing and takes no lock. It fails with ErrCorrupt and the place, ErrVersion,
+// chain of every peer, but for breaks that were accepted. It changes nothing and takes no lock. It fails with ErrCorrupt and the place, ErrVersion,
 // ErrLost or an I/O error, and with ErrAnchored if the journal begins at a checkpoint. fsys nil is OS.
 func Verify(dir string, fsys FS) (Report, error) { return VerifyFrom(dir, fsys, Cut{}) }
 
@@ -59,6 +59,8 @@ type verifier struct {
 	report Report
 	cut    Cut
 	chains map[string]*oplog.Chain
+	// accepted are the breaks in chains of peers that a person let pass.
+	accepted []Acceptance
 }
 
 // anchor compares the cut on the disk with the one given.
@@ -93,6 +95,9 @@ func (v *verifier) series(fsys FS, dir string, s Series, numbers []uint64) error
 		return &DeviceError{File: segmentName(s, numbers[0]), Have: device, Want: v.report.Device}
 	}
 	v.report.Device = device
+	if v.accepted, err = (&Journal{cfg: Config{Dir: dir, Device: device, FS: fsys}}).Accepted(); err != nil {
+		return err
+	}
 	j := &Journal{cfg: Config{Dir: dir, Device: device, ReadOnly: true, FS: fsys}}
 	fill(&j.cfg)
 	t := tail{at: position{series: s, device: device}}
@@ -156,13 +161,22 @@ func (v *verifier) admit(s Series, e Entry) error {
 		v.report.PeerOps++
 	}
 	if v.cut.covers(op) {
-		if h, _ := v.cut.head(op.Device); h.Seq == op.Seq && h.ID != op.ID {
+		if h, _ := v.cut.head(op.Device); h.Seq == op.Seq && h.ID != op.ID && !parted(v.accepted, op.Device) {
 			return corrupt(&oplog.ForkError{Device: op.Device, Seq: op.Seq, Have: h.ID, Got: op.ID})
 		}
 		return nil
 	}
 	if s == Peers {
-		if _, err := v.chain(op.Device).Admit(op, op.HLC.WallMS); err != nil {
+		c := v.chain(op.Device)
+		_, err := c.Admit(op, op.HLC.WallMS)
+		if err != nil && relink(v.accepted, &c, op) {
+			_, err = c.Admit(op, op.HLC.WallMS)
+			v.chains[op.Device] = c
+		}
+		switch {
+		case err != nil && parted(v.accepted, op.Device) && op.Check() == nil:
+			return nil // it is of the branch that was left
+		case err != nil:
 			return corrupt(err)
 		}
 	}

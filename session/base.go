@@ -69,6 +69,9 @@ func ReadFacts(store *checkpoint.Store, name string) (Facts, error) {
 
 // load puts the checkpoint that the journal begins at into the empty memory.
 func (s *Session) load() error {
+	if err := s.decided(); err != nil {
+		return err
+	}
 	cut, ok, err := s.cfg.Journal.Cut()
 	if err != nil || !ok {
 		return err
@@ -129,9 +132,12 @@ func (s *Session) stand(c *checkpoint.Checkpoint, cut string) {
 	if head, ok := c.Heads[s.cfg.Device]; ok {
 		s.ownNext = head.Seq + 1
 	}
+	now := s.cfg.Now().UnixMilli()
 	for _, heads := range []oplog.Heads{c.Heads, c.Closed} {
 		for _, h := range heads {
-			s.cfg.Journal.Observe(h.HLC)
+			if oplog.Future(oplog.Op{HLC: h.HLC}, now) == nil {
+				s.cfg.Journal.Observe(h.HLC)
+			}
 		}
 	}
 }
@@ -149,8 +155,11 @@ func (s *Session) keptOps(cut string) iter.Seq2[oplog.Op, error] {
 	}
 }
 
-// follow is catchUp that starts anew if another process has cut the journal.
+// follow is catchUp that starts anew if another process has cut the journal. It takes in what people decided too.
 func (s *Session) follow(ctx context.Context) error {
+	if err := s.decided(); err != nil {
+		return err
+	}
 	cut, _, err := s.cfg.Journal.Cut()
 	if err != nil {
 		return err

@@ -120,6 +120,9 @@ func (s *Session) takePeers(entries []journal.Entry) {
 		if _, below := errors.AsType[*oplog.BelowError](err); below || verdict.Duplicate {
 			continue
 		}
+		if err != nil && s.partedLocked(e.Op.Device) {
+			continue // of the branch that was left
+		}
 		if err != nil {
 			s.quarantineLocked(source{device: e.Op.Device}, e.Op.Seq, err, s.cfg.Now())
 			continue
@@ -158,6 +161,13 @@ func (s *Session) admitLocked(c *oplog.Chain, op oplog.Op, nowMS int64) (oplog.V
 	}
 	before, begun := c.Head()
 	verdict, err := c.Admit(op, nowMS)
+	if err != nil {
+		if again, ok := s.relinkLocked(c, op); ok {
+			if verdict, err = again.Admit(op, nowMS); err == nil {
+				*c = *again
+			}
+		}
+	}
 	if err == nil || s.base.Hash == "" {
 		return verdict, err
 	}
@@ -179,7 +189,7 @@ func (s *Session) takeLocked(op oplog.Op, nowMS int64) {
 		s.state.NoteParked(op)
 		return
 	}
-	if len(s.parked[op.Device]) > 0 || oplog.Future(op, nowMS) != nil {
+	if len(s.parked[op.Device]) > 0 || s.waitsLocked(op, nowMS) {
 		s.parked[op.Device] = append(s.parked[op.Device], op)
 		s.state.NoteParked(op)
 		return
@@ -202,7 +212,9 @@ func (s *Session) foldLocked(op oplog.Op) bool {
 func (s *Session) applyLocked(op oplog.Op, content []byte) {
 	op.Payload = content
 	s.state.Apply(op)
-	s.cfg.Journal.Observe(op.HLC) // durable and not parked
+	if oplog.Future(op, s.cfg.Now().UnixMilli()) == nil {
+		s.cfg.Journal.Observe(op.HLC) // durable, and not folded before its time
+	}
 }
 
 // unpark folds the ops whose time has come, and says how many.
@@ -213,7 +225,7 @@ func (s *Session) unpark() int {
 	folded := 0
 	for device, ops := range s.parked {
 		n := 0
-		for n < len(ops) && oplog.Future(ops[n], now) == nil && s.foldLocked(ops[n]) {
+		for n < len(ops) && !s.waitsLocked(ops[n], now) && s.foldLocked(ops[n]) {
 			n++
 		}
 		folded += n

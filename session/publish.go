@@ -109,6 +109,8 @@ func (s *Session) publish(ctx context.Context, r relay.Relay, store relay.Collec
 		more = true
 	}
 	switch {
+	case more && s.loose(&base):
+		err = ErrAccepted
 	case more:
 		err = s.extend(ctx, store, base, to, out)
 	case base.Hash != "" && (!known || newest != base.Hash):

@@ -144,7 +144,7 @@ func (s *Session) prove(h, base *checkpoint.Header) (bool, error) {
 	cut := s.cutName()
 	if !s.HeldFrontier().Dominates(h.All()) {
 		for _, err := range checkpoint.Uncovered(h, s.keptOps(cut)) {
-			if err != nil {
+			if err != nil && !s.excused(err) {
 				return false, err // a fork among them
 			}
 		}
@@ -158,7 +158,7 @@ func (s *Session) prove(h, base *checkpoint.Header) (bool, error) {
 		}
 	}
 	err := checkpoint.Refold(*h, from, s.keptOps(cut), s.content)
-	if _, short := errors.AsType[*checkpoint.ShortError](err); short || seal.Temporary(err) {
+	if _, short := errors.AsType[*checkpoint.ShortError](err); short || seal.Temporary(err) || s.excused(err) {
 		return false, nil // some of it is not held, or cannot be read here
 	}
 	return err == nil, err
@@ -166,7 +166,8 @@ func (s *Session) prove(h, base *checkpoint.Header) (bool, error) {
 
 // standOn begins the journal at c, which is saved, and puts it under what is in memory.
 func (s *Session) standOn(ctx context.Context, c *checkpoint.Checkpoint) error {
-	if s.folded(&c.Header) {
+	base := s.baseHeader()
+	if s.folded(&c.Header) && !s.loose(&base) {
 		return s.begin(ctx, &c.Header, nil, nil)
 	}
 	facts := factsOf(&c.Header, c.State)
@@ -182,6 +183,9 @@ func (s *Session) standOn(ctx context.Context, c *checkpoint.Checkpoint) error {
 		}
 	}
 	next := newSession(s.cfg)
+	if err := next.decided(); err != nil {
+		return err
+	}
 	next.stand(c, s.cutName())
 	if err := next.catchUp(ctx); err != nil {
 		return err

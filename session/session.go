@@ -18,6 +18,9 @@
 // or put back from an older copy gets going by the pumps of its devices. A relay that holds own ops which the journal does not have
 // freezes the id, durably: nothing is pushed any more, nothing is lost, and every pump says so. Under a new id Reissue writes again what no relay has.
 //
+// A person may let a chain of another device go on across a break, or be folded before the time that it is stamped with
+// (journal.Accept); the next pump takes that in. Such a stamp still moves nobody's clock.
+//
 // A checkpoint may stand for the beginning of the journal. Publish makes one of what every replica has folded, gives it to the relay,
 // and only then begins the journal at it and drops what lies below. Rebase takes the relay's newest one, and so does a pump that asks
 // for ops which were collected: it is compared with what the held ops give as long as they are held, it has to cover what this device
@@ -112,6 +115,7 @@ type Session struct {
 	parked      map[string][]oplog.Op   // in order; not folded because of their stamp, or of one before them
 	stopped     map[string]*stop        // chains with an op that cannot be read: held beyond it, and not folded
 	quarantined map[source]*Quarantine
+	accepted    []journal.Acceptance      // decisions of people
 	acked       map[string]oplog.Frontier // by relay instance: what this process knows to be acked there
 	covered     map[string]string         // by relay instance: its checkpoint of which no closed chain is lacking here
 	frozen      *FrozenError

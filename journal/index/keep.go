@@ -89,8 +89,8 @@ func (x *Index) absorb(f Facts, whole bool) error {
 			continue
 		}
 		st.Frontier[device] = head
-		if device != st.Device && head.HLC.Compare(st.Clock) > 0 {
-			st.Clock = head.HLC
+		if device != st.Device {
+			st.observe(head.HLC, x.cfg.Now().UnixMilli())
 		}
 	}
 	x.fresh++ // the file has to be written
