@@ -51,7 +51,7 @@ func (j *Journal) Accept(ctx context.Context, a Acceptance) error {
 		}
 		for _, have := range list {
 			if have.ID == a.ID && have.Link == a.Link {
-				return nil
+				return j.cfg.FS.SyncDir(j.cfg.Dir) // whoever wrote it may have been killed before
 			}
 		}
 		if len(list) == maxAccepted {

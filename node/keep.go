@@ -187,6 +187,8 @@ func keepTrouble(err error) trouble {
 		return trouble{"the relay's store is damaged: a person has to look", slog.LevelError}
 	case errors.Is(err, seal.ErrNoKey), errors.Is(err, seal.ErrVersion), errors.Is(err, seal.ErrTampered), errors.Is(err, seal.ErrClear):
 		return sealTrouble(err)
+	case errors.Is(err, session.ErrAccepted):
+		return trouble{"a chain was accepted across a break; another device has to make it", slog.LevelWarn}
 	case errors.Is(err, relay.ErrFull):
 		return trouble{"the relay has no room for it", slog.LevelError}
 	case errors.Is(err, session.ErrFrozen):

@@ -85,9 +85,9 @@ func (d *device) reading(ctx context.Context) (*journal.Journal, error) {
 func (d *device) journalDir() string { return book.JournalDir(d.dir, d.name) }
 
 func newLog() *cobra.Command {
-	cmd := &cobra.Command{Use: "log", Short: "read this device's journal; needs no etcd", Args: noArgs,
+	cmd := &cobra.Command{Use: "log", Short: "read this device's journal, and decide about what stands still in it", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	cmd.AddCommand(newLogShow(), newLogVerify())
+	cmd.AddCommand(newLogShow(), newLogVerify(), newLogAccept())
 	return cmd
 }
 

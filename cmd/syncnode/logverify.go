@@ -155,7 +155,12 @@ func (d *device) base(hash string) (*checkpoint.Checkpoint, error) {
 
 // fold gives the digest of everything that can be read, also of what waits for its time.
 func (row *logReport) fold(j *journal.Journal, cut string, base *checkpoint.Checkpoint, keys *seal.Sealer) error {
-	now := time.Now().UnixMilli()
+	list, err := j.Accepted()
+	if err != nil {
+		return err
+	}
+	accepted, now := decisions(list), time.Now().UnixMilli()
+	chains := map[string]*oplog.Chain{}
 	parked := map[string]*parkedRow{}
 	for _, series := range []journal.Series{journal.Own, journal.Peers} {
 		for e, err := range j.Kept(cut, series) {
@@ -163,7 +168,7 @@ func (row *logReport) fold(j *journal.Journal, cut string, base *checkpoint.Chec
 				return err
 			}
 			op := e.Op
-			if base.Covers(op.Device, op.Seq) {
+			if base.Covers(op.Device, op.Seq) || !accepted.follows(chains, base, op) {
 				continue
 			}
 			p := parked[op.Device]
@@ -172,7 +177,7 @@ func (row *logReport) fold(j *journal.Journal, cut string, base *checkpoint.Chec
 			case p != nil && p.Until == nil: // nothing behind it is folded
 			case err != nil:
 				p = &parkedRow{Device: op.Device, From: op.Seq, Reason: err.Error()}
-			case p == nil && oplog.Future(op, now) != nil:
+			case p == nil && oplog.Future(op, now) != nil && !accepted.early(op):
 				until := time.UnixMilli(op.HLC.WallMS - oplog.MaxAhead).UTC()
 				p = &parkedRow{Device: op.Device, From: op.Seq, Until: &until}
 			}
