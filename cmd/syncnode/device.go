@@ -111,10 +111,10 @@ func (d *device) stateFile() string { return filepath.Join(d.home(), "node.json"
 // reasonOf says in words why an id is frozen.
 func reasonOf(f journal.Frozen) string {
 	switch {
+	case f.First > f.Relay.Seq: // all that the relay has is here as well
+		return "a checkpoint has closed the chain of this id as retired"
 	case f.Fork:
 		return "two copies of this device have written under one id"
-	case f.Relay.ID == "":
-		return "a checkpoint has closed the chain of this id as retired"
 	case f.Own.ID == "":
 		return "the journal was lost, and the relay knows ops of this id"
 	}

@@ -183,7 +183,7 @@ func (s *serving) node(sess *session.Session) (*node.Node, error) {
 	}
 	j := be.book.Journal()
 	return node.New(node.Config{
-		Device: be.device, Session: retiring{sess, j}, Keeper: sess, Watcher: sess, CheckpointEvery: every, StateFile: be.local.stateFile(),
+		Device: be.device, Session: sess, Keeper: sess, Watcher: sess, CheckpointEvery: every, StateFile: be.local.stateFile(),
 		Settler: d, Leases: be.coordinator, Runs: be.coordinator, Relays: s.relays, PumpEvery: s.f.pumpEvery, Logger: s.log,
 		Fatal: func(err error) bool {
 			if errors.Is(err, session.ErrFrozen) {
@@ -194,32 +194,6 @@ func (s *serving) node(sess *session.Session) (*node.Node, error) {
 			return errors.Is(err, journal.ErrPoisoned)
 		},
 	})
-}
-
-// retiring is a session whose id is frozen too when a checkpoint has closed its chain.
-type retiring struct {
-	*session.Session
-	journal *journal.Journal
-}
-
-// Pump implements node.Pumper.
-func (r retiring) Pump(ctx context.Context, to relay.Relay) (session.Report, error) {
-	report, err := r.Session.Pump(ctx, to)
-	own, has := r.journal.Head()
-	f := journal.Frozen{Own: own.Pos()}
-	closed, pushed := errors.AsType[*relay.ClosedError](err)
-	switch {
-	case pushed && closed.Device == r.Device():
-		f.First = closed.Last.Seq + 1
-	case errors.Is(err, journal.ErrRetired) && has:
-		f.First = own.Seq + 1 // there was nothing to push
-	default:
-		return report, err
-	}
-	if noteErr := r.journal.Freeze(ctx, f); noteErr != nil {
-		return report, errors.Join(err, noteErr)
-	}
-	return report, errors.Join(err, &session.FrozenError{Device: r.Device(), Own: f.Own})
 }
 
 // holder shows a session what it needs of a coordinator.
