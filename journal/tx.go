@@ -78,6 +78,10 @@ func (tx *Tx) Journal() *Journal { return tx.j }
 // Head is the last op of the own chain, those of this change included; false if there is none.
 func (tx *Tx) Head() (oplog.Head, bool) { return tx.own.head, tx.own.has }
 
+// Settle syncs what others wrote, so that whatever is derived from what the journal shows does not outlive it. Update does so by itself
+// at its end; a failure poisons the journal.
+func (tx *Tx) Settle() error { return tx.j.settle() }
+
 // Appended are the own ops that this change has appended so far. They are not committed yet.
 func (tx *Tx) Appended() []oplog.Op { return tx.appended }
 

@@ -11,7 +11,7 @@
 // again. So no checkpoint is loaded to use the index, unless both are lost.
 //
 // The file index.bolt holds the index up to some place in the journal, and each transaction in it is synced, so that a power
-// loss leaves an older index and never a mixed one. What came after that place is kept in memory, and read again from the
+// loss leaves an older index and never a mixed one; and never one that has seen what the journal lost. What came after that place is kept in memory, and read again from the
 // journal by the next process; it moves into the file once it is more than [flushOps] ops.
 //
 // Not promised: that damage inside the file that is no crash's doing is always seen. Every value has a checksum, but a
@@ -64,7 +64,8 @@ type Index struct {
 	store store
 	raw   []byte // the encoded state in the file that the one in memory goes on from; nil if there was no file
 	state *state
-	fresh int // ops applied that are not in the file
+	fresh int         // ops applied that are not in the file
+	tx    *journal.Tx // the change under way
 }
 
 // New returns an index that has read nothing yet.
@@ -80,6 +81,7 @@ func New(cfg Config) *Index {
 
 // Sync brings the index up to the end of the journal. The View is valid until Close, inside the same change.
 func (x *Index) Sync(tx *journal.Tx) (*View, error) {
+	x.tx = tx
 	err := x.sync(tx.Journal())
 	if errors.Is(err, errUnreadable) {
 		err = x.rebuild(tx.Journal(), err)
@@ -235,8 +237,12 @@ func (x *Index) catchUp(j *journal.Journal, s journal.Series, at *journal.Cursor
 	return nil
 }
 
-// flush writes the file. The index in memory goes on without it, if what lies under it can still be read.
+// flush writes the file, once all that it has seen is on stable storage. The index in memory goes on without it, if what lies under it can
+// still be read.
 func (x *Index) flush() error {
+	if err := x.tx.Settle(); err != nil {
+		return err
+	}
 	raw, err := json.Marshal(x.state)
 	if err == nil {
 		err = x.store.flush(raw)
