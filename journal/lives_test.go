@@ -62,6 +62,7 @@ func TestMatrixOfGroupCommit(t *testing.T) { runMatrix(t, groupCommit(t)) }
 func cutAndCompact(t testing.TB) *faultfs.Scenario {
 	var own, peers []oplog.Op
 	return &faultfs.Scenario{
+		Sample:  2,
 		Recover: openOnly,
 		Check:   intact,
 		Before: func(p *faultfs.Process) (err error) {

@@ -296,7 +296,7 @@ func openOnly(p *faultfs.Process) error {
 
 func appendAndRoll(t testing.TB) *faultfs.Scenario {
 	peers := peerOps(t, "host-2", 12)
-	return &faultfs.Scenario{Recover: openOnly, Check: intact, Life: func(p *faultfs.Process) error {
+	return &faultfs.Scenario{Sample: 2, Recover: openOnly, Check: intact, Life: func(p *faultfs.Process) error {
 		l := live(p)
 		for i := range 4 {
 			if err := l.append(1 + i%3); err != nil {

@@ -26,6 +26,8 @@ type Scenario struct {
 	Lie func(Call) bool
 	// Seeds is how many random losses each image is given; 0 is 2, or 12 in the full matrix.
 	Seeds uint64
+	// Sample is that only one of so many calls fails, where the full matrix is not asked for; 0 is 1.
+	Sample int
 }
 
 // A Tally says what was tried.
@@ -174,8 +176,11 @@ func (s *Scenario) Faults() (Tally, error) {
 	var t Tally
 	for _, m := range modes() {
 		step := 1
-		if m.lasts && !Full() {
-			step = 3
+		if !Full() {
+			step = max(1, s.Sample)
+			if m.lasts {
+				step *= 3
+			}
 		}
 		for k := 1; ; k += step {
 			hit, err := s.fail(&t, m, k)

@@ -48,6 +48,7 @@ func lifeInAFolder(t testing.TB, collects bool) *faultfs.Scenario {
 	}
 	at := func(i int) oplog.Pos { return oplog.Pos{Seq: a.Ops[i].Seq, ID: a.Ops[i].ID} }
 	return &faultfs.Scenario{
+		Sample: 2,
 		Recover: func(p *faultfs.Process) error { // reading repairs nothing
 			r, err := open(p)
 			if err == nil {
