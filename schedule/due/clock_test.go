@@ -1,6 +1,7 @@
 package due_test
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -66,13 +67,16 @@ func TestASuspendOrAStepIsSeenWithinThirtySeconds(t *testing.T) {
 				}
 				begin := time.Now() // midnight, in a bubble
 				a := due.New(s, last, nil, begin)
-				var wall, boot time.Duration // what went by while no timer ran
+				var wall, boot atomic.Int64 // what went by while no timer ran
 				begun := make(chan time.Time, 1)
-				go loop(t, a, func() due.Reading { return due.Reading{Wall: time.Now().Add(wall), Boot: time.Since(begin) + boot} },
-					0, func(occ time.Time) { begun <- occ })
+				read := func() due.Reading {
+					return due.Reading{Wall: time.Now().Add(time.Duration(wall.Load())), Boot: time.Since(begin) + time.Duration(boot.Load())}
+				}
+				go loop(t, a, read, 0, func(occ time.Time) { begun <- occ })
 				time.Sleep(time.Hour + 7*time.Second)
 				synctest.Wait()
-				wall, boot = 8*time.Hour, suspend
+				wall.Store(int64(8 * time.Hour))
+				boot.Store(int64(suspend))
 				woke := time.Now()
 				if occ := <-begun; !occ.Equal(begin.Add(6*time.Hour + 30*time.Minute)) {
 					t.Errorf("begun %s", occ)
