@@ -47,6 +47,9 @@ func (p *pump) compare(ctx context.Context) (uint64, error) {
 	case err != nil:
 		return 0, fmt.Errorf("look up the own op %d: %w", at.Seq, err)
 	case held != at.ID:
+		if err := p.shown(ctx, at); err != nil {
+			return 0, err
+		}
 		return 0, p.freeze(true, own.Pos(), at)
 	}
 	return at.Seq + 1, nil
@@ -98,10 +101,45 @@ func (p *pump) ahead(ctx context.Context, own oplog.Head, known bool) error {
 		}
 		return p.freeze(op.Prev != pos.ID, pos, p.info.Head.Pos())
 	}
-	return fmt.Errorf("%w: it says that it holds own ops up to seq %d and gives none", errUnproved, p.info.Head.Seq)
+	return fmt.Errorf("%w: it says that it holds own ops up to seq %d and gives none", ErrUnproved, p.info.Head.Seq)
 }
 
-var errUnproved = errors.New("the relay contradicts itself")
+// ErrUnproved means that the relay says something of the own chain which its own ops do not bear out. Nothing was pushed, and nothing was
+// concluded from it.
+var ErrUnproved = errors.New("session: the relay contradicts itself")
+
+// shown fails if the relay does not give the own op that it says is its head, though it could: its word alone freezes nobody.
+func (p *pump) shown(ctx context.Context, at oplog.Pos) error {
+	id, err := p.theirs(ctx, at.Seq)
+	switch {
+	case errors.Is(err, relay.ErrFrontierTruncated), errors.Is(err, journal.ErrAnchored):
+		return p.compared(ctx, at) // collected there or here
+	case err != nil:
+		return err
+	case id != at.ID:
+		return fmt.Errorf("%w: it says that own op %d is %.15s and gives %.15s", ErrUnproved, at.Seq, at.ID, id)
+	}
+	return nil
+}
+
+// compared lets the relay compare its head with the own chain, by a push of the own op there or, if that is not kept, of the next one: a
+// chain that is another refuses both. Without either there is nothing to push, and nothing is concluded yet.
+func (p *pump) compared(ctx context.Context, at oplog.Pos) error {
+	op, ok, err := p.cfg.Journal.OpAt(at.Seq)
+	if errors.Is(err, journal.ErrAnchored) {
+		op, ok, err = p.cfg.Journal.OpAt(at.Seq + 1)
+	}
+	if err == nil && ok {
+		_, err = p.relay.Push(ctx, p.cfg.Device, []oplog.Op{op})
+	}
+	switch {
+	case errors.Is(err, relay.ErrFork), errors.Is(err, relay.ErrBadOp):
+		return nil
+	case err != nil:
+		return err
+	}
+	return fmt.Errorf("%w: it says that own op %d is %.15s, and does not hold another than is here", ErrUnproved, at.Seq, at.ID)
+}
 
 // freeze stops pushing under the id. there is what others know as its last op.
 func (s *Session) freeze(fork bool, own, there oplog.Pos) error {

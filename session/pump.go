@@ -30,6 +30,8 @@ type Report struct {
 	// Behind names devices of which this journal holds more than the relay: it lost something, which those
 	// devices offer again when they pump.
 	Behind []string
+	// Withheld names devices of which the relay said that it has ops which it then neither gave nor called damaged.
+	Withheld []string
 	// Heads is how far the relay held each chain when the pump began.
 	Heads oplog.Frontier
 	// Newer: the relay's newest checkpoint is another than the one that the journal began at then.
@@ -133,6 +135,7 @@ func (p *pump) behind() []string {
 	defer p.mu.Unlock()
 	acked := p.acked[p.info.Instance]
 	if acked == nil {
+		p.forgetRelaysLocked()
 		acked = oplog.Frontier{}
 		p.acked[p.info.Instance] = acked
 	}
@@ -148,6 +151,24 @@ func (p *pump) behind() []string {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// maxRelays is of how many relays a session remembers what it knows of them alone; one that gives another instance each time costs no
+// more.
+const maxRelays = 16
+
+// forgetRelaysLocked makes room for another relay.
+func (s *Session) forgetRelaysLocked() {
+	if len(s.acked) < maxRelays {
+		return
+	}
+	clear(s.acked)
+	clear(s.covered)
+	for from := range s.quarantined {
+		if from.instance != "" {
+			delete(s.quarantined, from)
+		}
+	}
 }
 
 // offer compares the own heads and pushes what the relay lacks.
@@ -245,8 +266,28 @@ func (p *pump) pull(ctx context.Context) error {
 		}
 		if !page.More || idle == idlePages {
 			p.report.More = page.More
+			if !page.More {
+				p.withheld()
+			}
 			return nil
 		}
+	}
+}
+
+// withheld notes whose ops the relay has by its own word and did not give.
+func (p *pump) withheld() {
+	skip := p.skip(p.info.Instance)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for device, at := range p.info.Heads {
+		_, closed := p.base.Closed[device]
+		if closed || slices.Contains(skip, device) || p.held.Covers(device, at.Seq) || p.quarantined[source{p.info.Instance, device}] != nil {
+			continue
+		}
+		p.report.Withheld = append(p.report.Withheld, device)
+	}
+	if slices.Sort(p.report.Withheld); len(p.report.Withheld) > 0 {
+		p.log.Warn("the relay does not give ops that it says it has", "relay", p.info.Instance, "of", p.report.Withheld)
 	}
 }
 

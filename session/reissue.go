@@ -150,7 +150,7 @@ func (p *pump) theirs(ctx context.Context, seq uint64) (oplog.OpID, error) {
 			return op.ID, op.Check()
 		}
 	}
-	return "", fmt.Errorf("%w: it does not give own op %d", errUnproved, seq)
+	return "", fmt.Errorf("%w: it does not give own op %d", ErrUnproved, seq)
 }
 
 // Reissue writes the ops that no relay has of a journal whose id is frozen again under a new id, and says how many. It has to be called
