@@ -10,6 +10,9 @@
 // size, and checkpoints on their way take at most twice relay.MaxCheckpoint. Reads are linearizable and propose
 // nothing: an exchange without news is one read and no proposal.
 //
+// Pushes of a handle are Config.Coalesce apart, unless they fill half of what one call may bring: what is appended meanwhile goes with the
+// next, so that endless small appends cost five proposals a second and not one each.
+//
 // A checkpoint's chunks are there before anything refers to them. What an upload that was given up left behind is removed by a
 // later collection, and so are chunks that nothing refers to.
 //
@@ -45,8 +48,11 @@ import (
 	"github.com/syncnode/syncnode/relay"
 )
 
-// DefaultMaxBytes is the space for op lines unless Config says otherwise.
-const DefaultMaxBytes = 64 << 20
+// Defaults of a Config.
+const (
+	DefaultMaxBytes = 64 << 20
+	DefaultCoalesce = 200 * time.Millisecond
+)
 
 // A Config describes a relay in an etcd.
 type Config struct {
@@ -57,6 +63,8 @@ type Config struct {
 
 	EvictAfter time.Duration // relay.EvictAfter; less than 0: never
 	Grace      time.Duration // relay.Grace; less than 0: none
+	// Coalesce is the least time between two small pushes of this handle; DefaultCoalesce; less than 0: none.
+	Coalesce time.Duration
 }
 
 // A Relay is a handle to the store. Make it with Open.
@@ -67,11 +75,13 @@ type Relay struct {
 	now      func() time.Time
 	evict    time.Duration
 	grace    time.Duration
+	coalesce time.Duration
 
 	mu       sync.Mutex
 	meta     string         // the stored bytes of the store's identity, as last seen; every write compares them
 	closed   oplog.Frontier // all closed chains, as of the revision closings of their count; never changed in place
 	closings int64
+	pushed   time.Time // when ops were last put; by the monotonic clock
 }
 
 var (
@@ -97,7 +107,10 @@ func Open(ctx context.Context, cfg Config) (*Relay, error) {
 	if cfg.Grace == 0 {
 		cfg.Grace = relay.Grace
 	}
-	r := &Relay{client: cfg.Client, keys: newKeys(cfg.Namespace), maxBytes: cfg.MaxBytes, now: cfg.Now, evict: cfg.EvictAfter, grace: cfg.Grace}
+	if cfg.Coalesce == 0 {
+		cfg.Coalesce = DefaultCoalesce
+	}
+	r := &Relay{client: cfg.Client, keys: newKeys(cfg.Namespace), maxBytes: cfg.MaxBytes, now: cfg.Now, evict: cfg.EvictAfter, grace: cfg.Grace, coalesce: cfg.Coalesce}
 	if _, err := r.identity(ctx); err != nil {
 		return nil, err
 	}

@@ -38,6 +38,9 @@ func open(t *testing.T, cfg etcd.Config) *etcd.Relay {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
+	if cfg.Coalesce == 0 {
+		cfg.Coalesce = -1
+	}
 	r, err := etcd.Open(ctx, cfg)
 	if err != nil {
 		t.Fatalf("open: %v", err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -26,6 +27,9 @@ func (r *Relay) Push(ctx context.Context, device string, ops []oplog.Op) (relay.
 	if err := relay.CheckPush(device, ops); err != nil {
 		return relay.Pushed{}, err
 	}
+	if err := r.await(ctx, ops); err != nil {
+		return relay.Pushed{}, err
+	}
 	var done relay.Pushed
 	for {
 		added, again, err := r.pushOnce(ctx, device, ops, &done)
@@ -36,6 +40,28 @@ func (r *Relay) Push(ctx context.Context, device string, ops []oplog.Op) (relay.
 			return done, err
 		}
 		ops = ops[added:]
+	}
+}
+
+// await waits until a small push may follow the last one. Nothing is sent meanwhile.
+func (r *Relay) await(ctx context.Context, ops []oplog.Op) error {
+	if r.coalesce < 0 || len(ops) >= relay.MaxOps/2 || size(ops) >= relay.MaxBytes/2 {
+		return nil
+	}
+	r.mu.Lock()
+	last := r.pushed
+	r.mu.Unlock()
+	wait := r.coalesce - time.Since(last)
+	if wait <= 0 || last.IsZero() {
+		return nil
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return alive(ctx)
 	}
 }
 
@@ -175,6 +201,11 @@ func (r *Relay) add(ctx context.Context, device string, same clientv3.Cmp, store
 			return added, errMoved
 		}
 		added, stored = added+n, next
+	}
+	if added > 0 {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.pushed = time.Now()
 	}
 	return added, nil
 }
