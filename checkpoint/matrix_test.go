@@ -79,8 +79,14 @@ func saveAndPrune(t testing.TB) *faultfs.Scenario {
 					return fmt.Errorf("half of a checkpoint has its name: %w", err)
 				}
 			}
-			if err := s.Save(newer, checkpoint.Meta{}); err != nil {
-				return fmt.Errorf("saving again: %w", err)
+			if found, err := s.Newest(nil); err == nil && len(found.Skipped) > 0 || err != nil && len(list) > 0 {
+				return fmt.Errorf("newest: %v, %w", found.Skipped, err)
+			}
+			if err := errors.Join(s.Save(newer, checkpoint.Meta{}), s.Prune(newer.Hash)); err != nil {
+				return fmt.Errorf("saving and pruning again: %w", err)
+			}
+			if names, err := d.Process().ReadDir(dir); err != nil || len(names) != 1 {
+				return fmt.Errorf("left after pruning: %v, %w", names, err)
 			}
 			_, _, err = (&checkpoint.Store{FS: d.After(faultfs.Nothing).Process(), Dir: dir}).Load(newer.Hash)
 			return err

@@ -10,10 +10,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/syncnode/syncnode/checkpoint"
 	"github.com/syncnode/syncnode/fold"
+	"github.com/syncnode/syncnode/internal/durable"
+	"github.com/syncnode/syncnode/internal/faultfs"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -133,117 +136,56 @@ func TestErrorsSayHowACheckpointIsDamaged(t *testing.T) {
 
 // Every flipped bit and every cut of a file is noticed.
 func TestNoDamagedByteIsOverlooked(t *testing.T) {
-	d := newDisk()
-	store := checkpoint.Store{FS: d, Dir: "/c"}
+	p := faultfs.New().Process()
+	store := checkpoint.Store{FS: p, Dir: "/c"}
 	c := sampled(t)
 	if err := store.Save(c, checkpoint.Meta{}); err != nil {
 		t.Fatal(err)
 	}
-	n := d.live["/c/"+string(c.Hash)+".checkpoint"]
-	good := n.data
-	for i := range good {
-		n.data = bytes.Clone(good)
-		n.data[i] ^= 1 << (i % 8)
-		if _, _, err := store.Load(c.Hash); err == nil {
-			t.Fatalf("byte %d", i)
-		}
-		n.data = good[:i]
-		if _, _, err := store.Load(c.Hash); !errors.Is(err, checkpoint.ErrUnreadable) {
-			t.Fatalf("cut at %d: %v", i, err)
-		}
+	name := "/c/" + string(c.Hash) + ".checkpoint"
+	good, err := durable.ReadFrom(p, name)
+	if err != nil {
+		t.Fatal(err)
 	}
-}
-
-// At whatever call the machine stops or a call fails, and whatever a crash leaves of what was not synced: what was saved before is whole,
-// what Save called saved is whole, the rest is whole or absent, and saving again works.
-func TestAnInterruptedSaveLeavesWholeCheckpointsOnly(t *testing.T) {
-	older, c := checkpoint.Of(folded(sample(t).ops[:2])), sampled(t)
-	prepare := func() (*disk, *checkpoint.Store) {
-		d := newDisk()
-		store := &checkpoint.Store{FS: d, Dir: "/c"}
-		if err := store.Save(older, checkpoint.Meta{}); err != nil {
+	f, err := p.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range good {
+		_, damaged := f.WriteAt([]byte{good[i] ^ 1<<(i%8)}, int64(i))
+		if _, _, err := store.Load(c.Hash); err == nil || damaged != nil {
+			t.Fatalf("byte %d: %v", i, damaged)
+		}
+		cut := f.Truncate(int64(i))
+		if _, _, err := store.Load(c.Hash); !errors.Is(err, checkpoint.ErrUnreadable) || cut != nil {
+			t.Fatalf("cut at %d: %v, %v", i, err, cut)
+		}
+		if _, err := f.WriteAt(good[i:], int64(i)); err != nil {
 			t.Fatal(err)
 		}
-		d.calls = 0
-		return d, store
-	}
-	d, store := prepare()
-	if err := store.Save(c, checkpoint.Meta{}); err != nil {
-		t.Fatal(err)
-	}
-	calls := d.calls
-	if calls < 5 {
-		t.Fatalf("%d calls: the disk does not see them", calls)
-	}
-	for at := 1; at <= calls+1; at++ {
-		for _, stops := range []bool{false, true} {
-			for _, short := range []bool{false, true} {
-				for how := range crashes {
-					d, store := prepare()
-					d.short = short
-					d.fail = func(call int, what string) error {
-						if call == at || stops && call > at {
-							return errCrash
-						}
-						return nil
-					}
-					saved := store.Save(c, checkpoint.Meta{})
-					if at <= calls && saved == nil && stops {
-						t.Fatalf("call %d fails, and Save says nothing", at)
-					}
-					if saved != nil && !errors.Is(saved, errCrash) {
-						t.Fatalf("call %d: %v", at, saved)
-					}
-					examine(t, d.crash(how), older, c, saved == nil)
-				}
-			}
-		}
-	}
-}
-
-func examine(t *testing.T, d *disk, older, c *checkpoint.Checkpoint, saved bool) {
-	t.Helper()
-	store := &checkpoint.Store{FS: d, Dir: "/c"}
-	if _, _, err := store.Load(older.Hash); err != nil {
-		t.Fatalf("the older one: %v", err)
-	}
-	if _, _, err := store.Load(c.Hash); err != nil && (saved || !errors.Is(err, fs.ErrNotExist)) {
-		t.Fatalf("saved %v: %v", saved, err)
-	}
-	if found, err := store.Newest(nil); err != nil || len(found.Skipped) > 0 {
-		t.Fatalf("%v %v", found.Skipped, err)
-	}
-	if err := store.Save(c, checkpoint.Meta{}); err != nil {
-		t.Fatalf("saving again: %v", err)
-	}
-	if err := store.Prune(c.Hash); err != nil {
-		t.Fatal(err)
-	}
-	if names, _ := d.ReadDir("/c"); !slices.Equal(names, []string{string(c.Hash) + ".checkpoint"}) {
-		t.Fatalf("left after pruning: %v", names)
 	}
 }
 
 func TestSavingOnceMoreMakesDurableWhatAnotherLeftUnsynced(t *testing.T) {
-	d := newDisk()
-	store := checkpoint.Store{FS: d, Dir: "/c"}
-	syncs := 0
-	d.fail = func(_ int, what string) error {
-		if what == "syncdir" {
-			if syncs++; syncs == 2 { // the first is that of the parent
-				return errCrash
-			}
+	d := faultfs.New()
+	store := checkpoint.Store{FS: d.Process(), Dir: "/c"}
+	renamed := false
+	d.Arm(func(c faultfs.Call) faultfs.Fault {
+		renamed = renamed || c.Op == "rename"
+		if renamed && c.Op == "syncdir" {
+			return faultfs.Fault{Err: syscall.EIO}
 		}
-		return nil
-	}
+		return faultfs.Fault{}
+	})
 	c := sampled(t)
-	if err := store.Save(c, checkpoint.Meta{}); !errors.Is(err, errCrash) {
+	if err := store.Save(c, checkpoint.Meta{}); !errors.Is(err, syscall.EIO) {
 		t.Fatal(err)
 	}
+	d.Arm(nil)
 	if err := store.Save(c, checkpoint.Meta{}); err != nil {
 		t.Fatal(err)
 	}
-	after := checkpoint.Store{FS: d.crash(nothing), Dir: "/c"}
+	after := checkpoint.Store{FS: d.After(faultfs.Nothing).Process(), Dir: "/c"}
 	if _, _, err := after.Load(c.Hash); err != nil {
 		t.Error(err)
 	}
