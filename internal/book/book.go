@@ -57,7 +57,7 @@ type Config struct {
 	Log    *slog.Logger     // nil discards
 	// Facts is that of index.Config: the facts of a checkpoint, asked for only if the index and its copy are lost.
 	Facts func(checkpoint string) (index.Facts, error)
-	// SegmentBytes and FS are those of journal.Config.
+	// SegmentBytes and FS are those of journal.Config. The grants lie there too; index and hints, which may be lost, do not.
 	SegmentBytes int64
 	FS           journal.FS
 }
@@ -79,6 +79,9 @@ func Open(ctx context.Context, cfg Config) (*Book, error) {
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.FS == nil {
+		cfg.FS = durable.OS{}
 	}
 	if err := ident.Check("device", cfg.Device); err != nil {
 		return nil, fmt.Errorf("open book: %w", err)

@@ -8,12 +8,14 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/syncnode/syncnode/coord"
 	"github.com/syncnode/syncnode/dispatch"
 	"github.com/syncnode/syncnode/internal/book"
+	"github.com/syncnode/syncnode/internal/faultfs"
 	"github.com/syncnode/syncnode/journal"
 	"github.com/syncnode/syncnode/oplog"
 )
@@ -221,6 +223,32 @@ func TestAGrantIsAFloorForEver(t *testing.T) {
 	}
 	if err := b.Granted(ctx, "../x", 1); !errors.Is(err, coord.ErrInvalid) {
 		t.Errorf("hostile agent: %v", err)
+	}
+}
+
+// A grant that is found there may be that of a process which could not sync it.
+func TestAGrantThatIsFoundThereIsDurableBeforeItIsAnswered(t *testing.T) {
+	d, dir := faultfs.New(), t.TempDir()
+	start := func(d *faultfs.Disk) *book.Book {
+		b, err := book.Open(ctx, book.Config{Dir: dir, Device: self, Now: wall, FS: d.Process()})
+		must(t, err)
+		return b
+	}
+	renamed := false
+	d.Arm(func(c faultfs.Call) faultfs.Fault {
+		renamed = renamed || c.Op == "rename"
+		if renamed && c.Op == "syncdir" {
+			return faultfs.Fault{Err: syscall.EIO}
+		}
+		return faultfs.Fault{}
+	})
+	if err := start(d).Granted(ctx, agent, 9); !errors.Is(err, syscall.EIO) {
+		t.Fatalf("a sync fails, and Granted says %v", err)
+	}
+	d.Arm(nil)
+	must(t, start(d).Granted(ctx, agent, 9))
+	if s := standing(t, start(d.After(faultfs.Nothing)), "r1"); s.Floor != 9 {
+		t.Errorf("after a loss of power the floor is %d, want 9", s.Floor)
 	}
 }
 

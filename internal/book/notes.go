@@ -89,19 +89,33 @@ func (b *Book) Granted(ctx context.Context, agent string, e coord.Epoch) error {
 	}
 	return b.share(ctx, func(p *page) error {
 		have, err := p.floor(agent)
-		if err != nil || have >= e {
+		if err != nil {
 			return err
 		}
 		dir := filepath.Join(b.dir, grantsName)
-		if err := durable.Dir(dir); err != nil {
+		if have >= e {
+			return p.settleFloor(dir)
+		}
+		if err := durable.DirIn(b.cfg.FS, dir); err != nil {
 			return fmt.Errorf("note a grant: %w", err)
 		}
 		text := strconv.FormatUint(uint64(e), 10) + "\n"
-		if err := durable.Write(filepath.Join(dir, agent), []byte(text), 0o600); err != nil {
+		if err := durable.WriteTo(b.cfg.FS, filepath.Join(dir, agent), []byte(text), 0o600); err != nil {
 			return fmt.Errorf("note a grant: %w", err)
 		}
 		return nil
 	})
+}
+
+// settleFloor makes durable what the floor was read from: whoever wrote it may have been killed before it had synced.
+func (p *page) settleFloor(grants string) error {
+	if err := p.tx.Settle(); err != nil {
+		return fmt.Errorf("note a grant: %w", err)
+	}
+	if err := p.b.cfg.FS.SyncDir(grants); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("note a grant: %w", err)
+	}
+	return nil
 }
 
 // floor is the highest epoch of the agent in the journal or among the grants.
@@ -111,7 +125,7 @@ func (p *page) floor(agent string) (coord.Epoch, error) {
 		return coord.Epoch(epoch), err
 	}
 	name := filepath.Join(p.b.dir, grantsName, agent)
-	data, err := os.ReadFile(name)
+	data, err := durable.ReadFrom(p.b.cfg.FS, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return coord.Epoch(epoch), nil
 	}
