@@ -148,7 +148,7 @@ func (s *Session) openable(mark bool) map[string]bool {
 }
 
 // readAgain folds what the journal holds of the stopped chains whose key is there. Nobody else moves the cursors meanwhile; but own
-// ops may be appended.
+// ops may be appended, which then wait for the next look.
 func (s *Session) readAgain() (folded int, err error) {
 	chains := s.openable(true)
 	defer func() {
@@ -158,8 +158,8 @@ func (s *Session) readAgain() (folded int, err error) {
 			st.again = false
 		}
 	}()
-	for n := 1; n > 0 && chains[s.cfg.Device]; folded += n {
-		if n, err = s.readOwnAgain(); err != nil {
+	if chains[s.cfg.Device] {
+		if folded, err = s.readOwnAgain(); err != nil {
 			return folded, err
 		}
 	}
