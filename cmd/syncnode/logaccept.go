@@ -49,7 +49,7 @@ func newLogAccept() *cobra.Command {
 				return err
 			}
 			a := journal.Acceptance{Of: args[0], By: gate.By, Reason: gate.Reason, WallMS: gate.At.UnixMilli()}
-			where := &logFlags{namespace: f.namespace, dataDir: f.dataDir, deviceID: f.deviceID, generation: f.generation, out: f.out}
+			where := &logFlags{namespace: f.namespace, dataDir: f.dataDir, deviceID: f.deviceID, generation: f.generation, seal: f.seal, out: f.out}
 			d, err := where.find()
 			if err != nil {
 				return err

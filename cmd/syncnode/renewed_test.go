@@ -32,29 +32,33 @@ func TestARestoredBackupGetsANewIDSaysSoOnceAndLosesNothing(t *testing.T) {
 	must(t, os.RemoveAll(filepath.Join(a.dir, "syncnode")))
 	must(t, os.CopyFS(a.dir, os.DirFS(backup)))
 	a.run("r", "after the restore") // its record takes the place of ops that the relay holds
+	long := a.start("exec", "-q", "--agent", "long", "--occurrence", "k", "--", "sh", "-c", "echo $$ >c; until test -e go; do sleep 0.02; done")
+	a.pid("c")
 	na = a.serve()
 	na.says("this device has a new id")
-	agree(t, 6, a, b)
+	agree(t, 7, a, b)
+	a.touch("go") // it began under the old id, and records its end there
+	long.want(0)
+	bare := b
+	bare.args = []string{"--namespace", "restored"}
 	v := a.verify()
 	if v.Device == was || len(v.Former) != 1 || v.Former[0] != was {
 		t.Errorf("the device is %s, before it was %v; want a new one after %s", v.Device, v.Former, was)
 	}
-	bare := b
-	bare.args = []string{"--namespace", "restored"}
 	ops := bare.call("log", "show", "--peers").want(0).out.String()
 	if !strings.Contains(ops, "after the backup") || !strings.Contains(ops, "after the restore") || !strings.Contains(ops, "reissue_of") {
 		t.Errorf("the other device has\n%s", ops)
 	}
 	a.run("r", "under the new id")
-	agree(t, 8, a, b)
+	agree(t, 10, a, b) // the end of the long one too
 	na.stops()
 	again := a.serve()
-	agree(t, 8, a, b)
+	agree(t, 10, a, b)
 	again.stops()
 	nb.stops()
 	log := na.log() + again.log()
-	if strings.Count(log, "this device has a new id") != 1 || strings.Contains(log, "level=ERROR") || !strings.Contains(log, "written_again=2") {
-		t.Errorf("want one notice, of two ops, and no error:\n%s", log)
+	if strings.Count(log, "this device has a new id") != 1 || strings.Contains(log, "level=ERROR") || !strings.Contains(log, "written_again=3") {
+		t.Errorf("want one notice, of three ops, and no error:\n%s", log)
 	}
 	for _, k := range []string{"before the backup", "after the backup", "after the restore"} {
 		a.call("exec", "--agent", "r", "--occurrence", k, "--", "touch", "again").want(0, "already committed")
@@ -105,5 +109,27 @@ func TestACopyOfADataDirectoryBesideALivingNodeIsAnotherDevice(t *testing.T) {
 	nc.stops()
 	if strings.Contains(na.log()+nc.log(), "new id") {
 		t.Errorf("nobody wrote under the other's id, yet one is frozen:\n%s\n%s", na.log(), nc.log())
+	}
+}
+
+func TestAMovedDataDirectoryOffersWhatItsFormerIDHadNotPushed(t *testing.T) {
+	t.Parallel()
+	fleet := spaced(hosts(t, 2, common.get(t).Endpoints()), "moved")
+	a, b := fleet[0], fleet[1]
+	a.run("m", "never pushed")
+	was := a.verify().Device
+	moved := t.TempDir()
+	must(t, os.Rename(filepath.Join(a.dir, "syncnode"), filepath.Join(moved, "syncnode")))
+	a.dir = moved
+	na, nb := a.serve(), b.serve()
+	a.run("m", "after the move")
+	agree(t, 4, a, b)
+	if v := a.verify(); len(v.Former) != 1 || v.Former[0] != was {
+		t.Errorf("former ids %v, want %s", v.Former, was)
+	}
+	na.stops()
+	nb.stops()
+	if !strings.Contains(na.log(), "pushed what an earlier id had not") {
+		t.Errorf("the node says\n%s", na.log())
 	}
 }

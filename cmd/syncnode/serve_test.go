@@ -338,6 +338,8 @@ func TestWrongFlagsOfANodeAreUsageErrors(t *testing.T) {
 		{"belong together", []string{"--member-name", "n1"}},
 		{"must be above 0", []string{"--pump-every", "0s"}},
 		{"must be above 0", []string{"--relay-max-bytes", "-1"}},
+		{"must not be below 0", []string{"--checkpoint-every", "-1"}},
+		{"must not be below 0", []string{"--segment-bytes", "-1"}},
 		{"unknown flag", []string{"--no-such-flag"}},
 		{"unexpected argument", []string{"now"}},
 	} {

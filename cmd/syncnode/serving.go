@@ -73,6 +73,7 @@ func (s *serving) asDevice(ctx context.Context) error {
 		s.log.Info("written again what no relay has of an earlier id", "device", be.device, "ops", n)
 	}
 	s.stepDown(ctx)
+	s.offerFormer(ctx)
 	sess, err := s.session(ctx)
 	if err != nil {
 		return err
@@ -184,7 +185,7 @@ func (s *serving) node(sess *session.Session) (*node.Node, error) {
 	j := be.book.Journal()
 	return node.New(node.Config{
 		Device: be.device, Session: sess, Keeper: sess, Watcher: sess, CheckpointEvery: every, StateFile: be.local.stateFile(),
-		Settler: d, Leases: be.coordinator, Runs: be.coordinator, Relays: s.relays, PumpEvery: s.f.pumpEvery, Logger: s.log,
+		Settler: settling{d, be.local}, Leases: be.coordinator, Runs: be.coordinator, Relays: s.relays, PumpEvery: s.f.pumpEvery, Logger: s.log,
 		Fatal: func(err error) bool {
 			if errors.Is(err, session.ErrFrozen) {
 				_, noted, noteErr := j.Frozen()
