@@ -21,6 +21,8 @@
 // Not promised: that a journal whose end was cut off exactly between two groups is noticed (the index notices
 // if it had seen more; so does the ledger, by the witness), and that the two series change together: when a change
 // writes both and fails, the peers' part may stand. A group torn by a crash keeps its good records.
+// Nor that a failed sync is known to the next process if this one could not leave its note, died, and the machine goes on with
+// what it has in its caches.
 //
 // # Failure
 //

@@ -135,8 +135,8 @@ func (s *survivor) tear(out []byte, synced int) []byte {
 		return out
 	}
 	cut := at + s.rng.IntN(end-at)
-	if s.rng.IntN(2) == 0 {
-		return out[:max(cut, min(synced, end))]
+	if s.rng.IntN(2) == 0 && synced < end {
+		return out[:max(cut, synced)]
 	}
 	copy(out[cut:end], s.last.before[cut-at:])
 	return out
