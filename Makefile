@@ -1,6 +1,8 @@
 # syncnode: what a change must pass, and what takes longer.
 GO        ?= go
 FUZZTIME  ?= 10s
+SOAK      ?= 10m
+FLEETS    ?= 2000
 # Packages whose tests link the etcd server: too heavy to build again for the race detector on each change.
 HEAVY      = /coord/etcd$$|/relay/etcd$$|/test/cluster$$|/test/compose$$|/cmd/syncnode$$|/internal/embedded$$|/node$$
 LIGHT      = $(shell $(GO) list ./... | grep -Ev '$(HEAVY)')
@@ -9,7 +11,7 @@ EMBEDDING  = $(shell $(GO) list ./... | grep -E '$(HEAVY)')
 # Packages with a crash matrix. The tests take a part of it; SYNCNODE_CRASH=full takes every call, kill and loss, and many more seeds.
 CRASHING   = ./internal/faultfs ./journal ./journal/index ./checkpoint ./identity ./relay/dir ./session
 
-.PHONY: help check test lint race race-all fuzz bench crash cluster compose full build image
+.PHONY: help check test lint race race-all fuzz bench crash fleet soak cluster compose full build image
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +43,12 @@ bench: ## all benchmarks once, to be compared by benchstat
 crash: ## the whole crash matrix: a crash, a failure and a kill at each call of the golden scenarios
 	SYNCNODE_CRASH=full $(GO) test -count=1 -timeout 60m -run Matrix -v $(CRASHING) | grep -v '^=== '
 
+fleet: ## FLEETS random fleets that crash, lose, restore and collect, and then heal
+	FLEET_RUNS=$(FLEETS) $(GO) test -count=1 -v -timeout 60m -run '^TestAFleetHealsFromAnything$$' ./session
+
+soak: ## endless writes on four anchored devices for SOAK: every store stays flat
+	SOAK=$(SOAK) $(GO) test -count=1 -v -timeout 60m -run '^TestEndlessWritesKeepEveryStoreFlat$$' ./session
+
 cluster: ## all that embeds the etcd server: three-member clusters, faults, containers
 	@GO="$(GO)" sh internal/ci/test.sh -p 1 -count=1 -shuffle=on $(EMBEDDING)
 
@@ -54,6 +62,8 @@ full: ## everything that takes long; its figures go into the release note
 	$(MAKE) race-all
 	$(MAKE) crash
 	$(MAKE) fuzz FUZZTIME=60s
+	$(MAKE) fleet
+	$(MAKE) soak
 	$(MAKE) bench
 
 build: ## the program, static, into bin/

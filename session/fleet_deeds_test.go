@@ -52,6 +52,10 @@ func init() {
 		"restore": {2, (*world).restore},
 		"join":    {1, (*world).cold},
 		"late":    {1, (*world).late},
+		"power":   {2, (*world).power},
+		"keep":    {2, (*world).keep},
+		"empty":   {1, (*world).empty},
+		"return":  {1, (*world).putBack},
 	}
 	deedNames = slices.Sorted(maps.Keys(deeds))
 }
@@ -106,11 +110,12 @@ func (w *world) pump(m *member, p *place, rnd *rand.Rand) {
 	w.under(m, p, rnd, func() error {
 		_, err := m.Pump(w.t.Context(), p.faulty)
 		frozen = errors.Is(err, session.ErrFrozen)
+		if err == nil {
+			delete(p.missed, m.family)
+		}
 		return err
 	})
-	if _, noted, err := m.journal().Frozen(); err != nil {
-		w.t.Fatal(err)
-	} else if frozen && noted {
+	if frozen && m.noted() {
 		w.renew(m, rnd)
 	}
 }
@@ -134,6 +139,9 @@ func (w *world) rebase(m *member, p *place, rnd *rand.Rand) {
 }
 
 func (w *world) collect(m *member, p *place, rnd *rand.Rand) {
+	if len(p.missed) > 0 {
+		return
+	}
 	w.under(m, p, rnd, func() error {
 		_, err := p.faulty.Collect(w.t.Context())
 		return err
@@ -147,7 +155,7 @@ func (w *world) reopen(m *member, _ *place, _ *rand.Rand) {
 	if m.before != nil {
 		w.reissue(m)
 	} else {
-		m.open()
+		m.start()
 	}
 }
 
@@ -174,11 +182,37 @@ func (w *world) late(m *member, _ *place, rnd *rand.Rand) {
 	w.owe(m, ops)
 }
 
+func (w *world) power(m *member, _ *place, rnd *rand.Rand) { m.cut(loss(rnd)) }
+
+// keep makes the copy of a relay that is put back later; empty and putBack are its losses.
+func (w *world) keep(_ *member, p *place, _ *rand.Rand) { p.yesterday = p.store.Copy() }
+
+// mayLose: not again before all devices have come back after the last loss. Between two a device may publish alone, and what it wrote
+// would be left in its checkpoint only, which nobody can join with another.
+func (w *world) mayLose() bool {
+	return w.losing && !slices.ContainsFunc(w.places, func(p *place) bool { return len(p.missed) > 0 })
+}
+
+func (w *world) empty(_ *member, p *place, _ *rand.Rand) {
+	if w.mayLose() {
+		p.lose(w.newStore())
+	}
+}
+
+func (w *world) putBack(_ *member, p *place, rnd *rand.Rand) {
+	if !w.mayLose() || p.yesterday == nil {
+		return
+	}
+	store := p.yesterday.Copy()
+	if rnd.IntN(2) == 0 {
+		store.SetGeneration(rnd.Uint64())
+	}
+	p.lose(store)
+}
+
 func (w *world) save(m *member, _ *place, _ *rand.Rand) {
-	b := &backup{device: *m.device, known: maps.Clone(m.known), owed: map[oplog.OpID]bool{}, before: m.before}
-	b.device.dir = w.t.fresh(m.name)
-	w.copyDir(m.dir, b.device.dir)
-	w.copyDir(m.dir+".checkpoints", b.device.dir+".checkpoints")
+	b := &backup{host: *m.host, known: maps.Clone(m.known), owed: map[oplog.OpID]bool{}, before: m.before}
+	b.host.disk = m.disk.Clone()
 	for id, d := range w.owed {
 		if d.by == m {
 			b.owed[id] = true
@@ -191,11 +225,11 @@ func (w *world) save(m *member, _ *place, _ *rand.Rand) {
 // restore puts the backup in the place of the device. What was written since and no relay has is lost with the disk.
 func (w *world) restore(m *member, _ *place, _ *rand.Rand) {
 	b := m.backup
-	if b == nil || !w.alike(b) {
+	if b == nil || w.losing || !w.alike(b) {
 		return
 	}
-	w.t.note("  %s is now %s as of %d", m.name, b.device.name, b.head.Seq)
-	if m.name != b.device.name && !slices.Contains(w.retired, m.name) {
+	w.t.note("  %s is now %s as of %d", m.name, b.host.name, b.head.Seq)
+	if m.name != b.host.name && !slices.Contains(w.retired, m.name) {
 		w.retired = append(w.retired, m.name)
 	}
 	for id, d := range w.owed {
@@ -203,15 +237,10 @@ func (w *world) restore(m *member, _ *place, _ *rand.Rand) {
 			delete(w.owed, id)
 		}
 	}
-	d := b.device
-	d.wall = m.wall
-	d.dir = w.t.fresh(d.name)
-	w.copyDir(b.device.dir, d.dir)
-	w.copyDir(b.device.dir+".checkpoints", d.dir+".checkpoints")
-	d.disk = newDisk()
-	d.disk.fast = true
-	d.open()
-	m.device, m.before, m.known, m.restored = &d, b.before, maps.Clone(b.known), true
+	h := b.host
+	h.wall, h.disk, h.proc = m.wall, b.host.disk.Clone(), nil
+	h.start()
+	m.host, m.before, m.known, m.restored = &h, b.before, maps.Clone(b.known), true
 }
 
 // alike reports whether all relays hold more than the backup of its chain, or none does. If they differ, the copy may write another op for a
@@ -219,7 +248,7 @@ func (w *world) restore(m *member, _ *place, _ *rand.Rand) {
 func (w *world) alike(b *backup) bool {
 	ahead := 0
 	for _, p := range w.places {
-		info, err := p.store.Hello(w.t.Context(), b.device.name)
+		info, err := p.store.Hello(w.t.Context(), b.host.name)
 		if err != nil {
 			w.t.Fatal(err)
 		}

@@ -84,7 +84,6 @@ func written(seed uint64, n int) script {
 // A trial plays a script. What fails in it unwinds to play, which may want to play another one.
 type trial struct {
 	testing.TB
-	dir string
 	log []string
 }
 
@@ -96,27 +95,12 @@ func (t *trial) Errorf(f string, a ...any) { panic(failure(fmt.Sprintf(f, a...))
 func (t *trial) Fatal(args ...any)         { panic(failure(fmt.Sprintln(args...))) }
 func (t *trial) Fatalf(f string, a ...any) { panic(failure(fmt.Sprintf(f, a...))) }
 func (t *trial) note(f string, a ...any)   { t.log = append(t.log, fmt.Sprintf(f, a...)) }
-func (t *trial) fresh(name string) string {
-	t.Helper()
-	dir, err := os.MkdirTemp(t.dir, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return filepath.Join(dir, name)
-}
 
 // play plays a script on a fleet of its own and says what went wrong, and how it came to it.
 func play(t *testing.T, s script) (trouble string, log []string) {
-	dir, err := os.MkdirTemp(t.TempDir(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	tr := &trial{TB: t, dir: dir}
+	tr := &trial{TB: t}
 	defer func() {
 		got := recover()
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
 		log = tr.log
 		if f, ok := got.(failure); ok {
 			trouble = string(f)

@@ -5,16 +5,15 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"time"
 
 	"github.com/syncnode/syncnode/checkpoint"
 	"github.com/syncnode/syncnode/fold/foldtest"
+	"github.com/syncnode/syncnode/internal/faultfs"
 	"github.com/syncnode/syncnode/journal"
 	"github.com/syncnode/syncnode/oplog"
 	"github.com/syncnode/syncnode/relay"
-	"github.com/syncnode/syncnode/relay/memory"
 	"github.com/syncnode/syncnode/relay/relaytest"
 	"github.com/syncnode/syncnode/session"
 )
@@ -32,6 +31,9 @@ type world struct {
 	owed    map[oplog.OpID]debt         // acknowledged by an append
 	again   map[oplog.OpID][]oplog.OpID // under which ids it was written again
 	retired []string                    // ids that nobody writes under any more
+	// losing: the relays lose what they hold; otherwise devices are restored from older copies. Both at once may lose the last copy of an
+	// op, or of a chain whose author is gone, which nobody promises to keep.
+	losing bool
 }
 
 type chainSeq struct {
@@ -47,8 +49,8 @@ type debt struct {
 
 // A member is a device through all of its ids.
 type member struct {
-	*device
-	before   *device // the id before, frozen; nil if there was none
+	*host
+	before   *host // the id before, frozen; nil if there was none
 	family   string
 	known    map[[2]string]bool // runs that its oracle has shown as committed
 	restored bool               // the journal is an older copy, so that the id may be found frozen
@@ -57,23 +59,12 @@ type member struct {
 
 // A backup is a copy of a device as it once was.
 type backup struct {
-	device device
+	host   host
 	known  map[[2]string]bool
 	owed   map[oplog.OpID]bool
 	head   oplog.Head
 	any    bool
-	before *device
-}
-
-// A place is a relay and what lies between it and the devices.
-type place struct {
-	relay.Collector
-	relay.Relay
-	w      *world
-	store  *memory.Relay
-	faulty *relaytest.FaultyCollector // what devices talk to
-	poison string                     // the device whose chain is served with a bad op
-	from   uint64                     // from this op on
+	before *host
 }
 
 func newWorld(t *trial, seed uint64) *world {
@@ -86,29 +77,18 @@ func newWorld(t *trial, seed uint64) *world {
 		w.join()
 	}
 	for range 1 + rnd.IntN(2) {
-		store := memory.New(memory.Config{Grace: -1, Now: w.wall.Now})
-		p := &place{w: w, store: store, Relay: store, Collector: store}
-		if rnd.IntN(2) == 0 {
-			p.Relay = smallPages{store}
-		}
+		p := &place{w: w, small: rnd.IntN(2) == 0}
+		p.use(w.newStore())
 		p.faulty = relaytest.NewFaultyCollector(p)
 		p.faulty.Edit(p.edit)
 		w.places = append(w.places, p)
 	}
+	w.losing = rnd.IntN(2) == 0
 	if rnd.IntN(3) == 0 {
 		p := w.places[0]
 		p.poison, p.from = w.members[0].name, rnd.Uint64N(20)
 	}
 	return w
-}
-
-// Push notes what the relay accepted, whether or not the device hears of it.
-func (p *place) Push(ctx ctx, device string, ops []oplog.Op) (relay.Pushed, error) {
-	done, err := p.Relay.Push(ctx, device, ops)
-	for _, op := range ops[:done.Accepted+done.Duplicate] {
-		p.w.accepted(op)
-	}
-	return done, err
 }
 
 func (w *world) accepted(op oplog.Op) {
@@ -119,31 +99,12 @@ func (w *world) accepted(op oplog.Op) {
 	w.ids[at], w.ops[op.ID] = op.ID, op
 }
 
-// edit makes an op bad on its way.
-func (p *place) edit(ops []oplog.Op) []oplog.Op {
-	for i := range ops {
-		if ops[i].Device == p.poison && ops[i].Seq >= p.from {
-			ops[i].Payload = []byte(`{"id":"poison"}`)
-		}
-	}
-	return ops
-}
-
 // join adds a device that nobody has heard of.
 func (w *world) join() *member {
 	m := &member{family: fmt.Sprint("d", len(w.members)), known: map[[2]string]bool{}}
-	m.device = w.newID(m.family, newWall())
+	m.host = w.newHost(m.family, newWall())
 	w.members = append(w.members, m)
 	return m
-}
-
-func (w *world) newID(family string, clock *wall) *device {
-	w.born++
-	name := fmt.Sprintf("%s.%d", family, w.born)
-	d := &device{t: w.t, name: name, dir: w.t.fresh(name), wall: clock, disk: newDisk(), segment: 1500}
-	d.disk.fast = true
-	d.open()
-	return d
 }
 
 // take does a step, and looks at the device it was done to.
@@ -155,33 +116,37 @@ func (w *world) take(st step) {
 	w.look(m)
 }
 
-// under does something to a device while its disk or its relay may fail, as the dice fall, and opens it again after a crash.
+// under does something to a device while its disk or its relay may fail, as the dice fall. After a crash of the process or a loss of
+// power the device is opened again.
 func (w *world) under(m *member, p *place, rnd *rand.Rand, what func() error) {
-	rough, died := true, false
+	rough := true
 	switch rnd.IntN(10) {
 	case 0, 1:
 		faults := []relaytest.Fault{relaytest.None, relaytest.None, relaytest.Before, relaytest.After, relaytest.Twice,
 			relaytest.Delayed, relaytest.Again, relaytest.Reversed, relaytest.Holed}
 		p.faulty.Plan(func(relaytest.Call) relaytest.Fault { return faults[rnd.IntN(len(faults))] })
 	case 2:
-		every, calls := 1+rnd.IntN(4), 0
-		m.disk.failing(func(string, string) error {
-			if calls++; calls%every == 0 {
-				return errDisk
+		// A sync that fails is the only fault: if it cannot be noted nor what it left be cut off either, nothing is promised.
+		nth, every, short := rnd.IntN(6), 1+rnd.IntN(6), rnd.IntN(2) == 0
+		one := rnd.IntN(2) == 0
+		m.disk.Arm(func(c faultfs.Call) faultfs.Fault {
+			sync := c.Op == "sync"
+			if sync {
+				nth--
 			}
-			return nil
+			if one && sync && nth == -1 || !one && !sync && c.Changes && c.N%every == 0 {
+				return faultfs.Fault{Err: errDisk, Short: short}
+			}
+			return faultfs.Fault{}
 		})
 	case 3, 4, 5:
-		left := rnd.IntN(30)
-		gone := func() bool { left--; died = died || left < 0; return died }
-		m.disk.failing(func(string, string) error {
-			if gone() {
-				return errDisk
-			}
-			return nil
-		})
+		left := rnd.IntN(12)
+		m.proc.KillAt(1 + rnd.IntN(40))
 		p.faulty.Plan(func(relaytest.Call) relaytest.Fault {
-			if gone() {
+			if left--; left < 0 {
+				m.proc.Kill()
+			}
+			if m.killed() {
 				return []relaytest.Fault{relaytest.Before, relaytest.After}[rnd.IntN(2)]
 			}
 			return relaytest.None
@@ -190,15 +155,27 @@ func (w *world) under(m *member, p *place, rnd *rand.Rand, what func() error) {
 		rough = false
 	}
 	err := what()
-	m.disk.failing(nil)
+	died := m.killed()
+	m.proc.KillAt(0)
+	m.disk.Arm(nil)
 	p.faulty.Plan(nil)
 	if err != nil {
 		w.t.note("  %s: %v", m.name, err)
 	}
 	w.judge(m, err, rough)
-	if died || errors.Is(err, journal.ErrPoisoned) {
-		m.open()
+	switch {
+	case died && rnd.IntN(2) == 0:
+		l := loss(rnd)
+		w.t.note("  %s lost power: %v", m.name, l)
+		m.cut(l)
+	case died, errors.Is(err, journal.ErrPoisoned):
+		m.start()
 	}
+}
+
+func loss(rnd *rand.Rand) faultfs.Loss {
+	seed := rnd.Uint64N(1000)
+	return []faultfs.Loss{faultfs.Nothing, faultfs.Everything, faultfs.Names, faultfs.Data, faultfs.Torn(seed), faultfs.Random(seed)}[rnd.IntN(6)]
 }
 
 // judge says whether an error is one that may be.
@@ -210,16 +187,19 @@ func (w *world) judge(m *member, err error, rough bool) {
 			w.t.Fatalf("%s is frozen and its journal was always the only one: %v", m.name, err)
 		}
 	case rough:
-	case len(w.places) > 1 && apart(err):
+	case w.apart(err):
+	case m.restored && (errors.As(err, new(*oplog.ForkError)) || errors.Is(err, relay.ErrContradiction)): // a publish before the pump that freezes
+	case slices.ContainsFunc(w.places, func(p *place) bool { return p.poison == m.name }): // the own chain is not what it is to look like
 	default:
 		w.t.Fatalf("%s: %v", m.name, err)
 	}
 }
 
-// apart reports whether an error says that two relays have gone different ways: a checkpoint stands for what one of them lacks.
-func apart(err error) bool {
+// apart reports whether an error says that neither of two checkpoints covers the other, as they may after a loss or with two relays. A
+// Publish joins them as soon as the device has folded what both cover.
+func (w *world) apart(err error) bool {
 	_, behind := errors.AsType[*checkpoint.BehindError](err)
-	return behind || errors.Is(err, session.ErrRelayBehind) || errors.Is(err, relay.ErrContradiction) || errors.Is(err, journal.ErrAnchored)
+	return (w.losing || len(w.places) > 1) && (behind || errors.Is(err, session.ErrRelayBehind))
 }
 
 func (w *world) owe(m *member, ops []oplog.Op) {
@@ -265,19 +245,14 @@ func (w *world) look(m *member) {
 func (w *world) renew(m *member, rnd *rand.Rand) {
 	w.t.note("  %s is renewed", m.name)
 	w.retired = append(w.retired, m.name)
-	m.before, m.device = m.device, w.newID(m.family, m.wall)
+	m.before, m.host = m.host, w.newHost(m.family, m.wall)
 	m.known, m.restored = map[[2]string]bool{}, false
 	if rnd != nil && rnd.IntN(2) == 0 {
-		left := rnd.IntN(8)
-		m.disk.failing(func(string, string) error {
-			if left--; left < 0 {
-				return errDisk
-			}
-			return nil
-		})
-		_, err := session.Reissue(w.t.Context(), m.before.journal(), m.journal(), nil)
-		m.disk.failing(nil)
+		to := m.journal()
+		m.proc.KillAt(1 + rnd.IntN(12))
+		_, err := session.Reissue(w.t.Context(), m.before.journal(), to, nil)
 		w.t.note("  writing again was cut short: %v", err)
+		m.cut(loss(rnd))
 	}
 	w.reissue(m)
 }
@@ -291,7 +266,7 @@ func (w *world) reissue(m *member) {
 		}
 		w.trace(from, to)
 	}
-	m.open()
+	m.start()
 }
 
 // trace notes which op stands for which.
@@ -326,7 +301,7 @@ func (w *world) trace(from, to *journal.Journal) {
 func (w *world) heal() {
 	latest := w.wall.Now()
 	for _, m := range w.members {
-		m.open()
+		m.start()
 		w.reissue(m)
 		latest = slices.MaxFunc([]time.Time{latest, m.wall.Now()}, time.Time.Compare)
 	}
@@ -358,7 +333,12 @@ func (w *world) settle() {
 			for _, p := range w.places {
 				rep, err := m.Pump(w.t.Context(), p.faulty)
 				w.judge(m, err, false)
-				if errors.Is(err, session.ErrFrozen) {
+				if err != nil && w.apart(err) {
+					_, err := m.Publish(w.t.Context(), p.faulty)
+					w.judge(m, err, false)
+					moved = true
+				}
+				if errors.Is(err, session.ErrFrozen) && m.noted() {
 					w.renew(m, nil)
 					moved = true
 					break
@@ -410,7 +390,7 @@ func (w *world) complete() {
 		if got := string(m.Digest()); got != naive {
 			w.t.Fatalf("%s has the digest %s, all ops give %s", m.name, got, naive)
 		}
-		m.open()
+		m.start()
 		if got := string(m.Digest()); got != naive {
 			w.t.Fatalf("%s has another digest when it is opened again", m.name)
 		}
@@ -420,12 +400,5 @@ func (w *world) complete() {
 		if !w.safe(id) {
 			w.t.Fatalf("%s/%d of %s was acknowledged and is lost: %s", d.op.Device, d.op.Seq, d.by.family, d.op.Payload)
 		}
-	}
-}
-
-// copyDir copies what there is of a directory.
-func (w *world) copyDir(from, to string) {
-	if err := os.CopyFS(to, os.DirFS(from)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		w.t.Fatal(err)
 	}
 }

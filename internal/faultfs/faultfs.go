@@ -182,8 +182,8 @@ func (p *Process) Kill() {
 	p.killLocked()
 }
 
-// killAt kills the process before its k-th changing call.
-func (p *Process) killAt(k int) { p.left = k }
+// KillAt kills the process before its k-th changing call, counted from now; 0 takes that back.
+func (p *Process) KillAt(k int) { p.left = k }
 
 func (p *Process) killLocked() {
 	p.dead = true

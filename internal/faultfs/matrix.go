@@ -278,7 +278,7 @@ func (s *Scenario) Kills() (Tally, error) {
 			return t, err
 		}
 		p := d.Process()
-		p.killAt(k)
+		p.KillAt(k)
 		if err := s.Life(p); err == nil {
 			return t, nil
 		} else if !errors.Is(err, ErrKilled) {
