@@ -123,12 +123,25 @@ func (w *world) pump(m *member, p *place, rnd *rand.Rand) {
 func (w *world) publish(m *member, p *place, rnd *rand.Rand) {
 	var retired []string
 	if rnd.IntN(2) == 0 {
-		retired = slices.Clone(w.retired)
+		retired = slices.DeleteFunc(slices.Clone(w.retired), w.elsewhere)
 	}
 	w.under(m, p, rnd, func() error {
 		_, err := m.Publish(w.t.Context(), p.faulty, retired...)
 		return err
 	})
+}
+
+// elsewhere reports whether a relay has more of an id than another: nobody may call it retired yet.
+func (w *world) elsewhere(id string) bool {
+	heads := map[oplog.Pos]bool{}
+	for _, p := range w.places {
+		info, err := p.store.Hello(w.t.Context(), "onlooker")
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		heads[info.Heads[id]] = true
+	}
+	return len(heads) > 1
 }
 
 func (w *world) rebase(m *member, p *place, rnd *rand.Rand) {
@@ -139,7 +152,7 @@ func (w *world) rebase(m *member, p *place, rnd *rand.Rand) {
 }
 
 func (w *world) collect(m *member, p *place, rnd *rand.Rand) {
-	if len(p.missed) > 0 {
+	if !w.allMet() {
 		return
 	}
 	w.under(m, p, rnd, func() error {
@@ -187,20 +200,14 @@ func (w *world) power(m *member, _ *place, rnd *rand.Rand) { m.cut(loss(rnd)) }
 // keep makes the copy of a relay that is put back later; empty and putBack are its losses.
 func (w *world) keep(_ *member, p *place, _ *rand.Rand) { p.yesterday = p.store.Copy() }
 
-// mayLose: not again before all devices have come back after the last loss. Between two a device may publish alone, and what it wrote
-// would be left in its checkpoint only, which nobody can join with another.
-func (w *world) mayLose() bool {
-	return w.losing && !slices.ContainsFunc(w.places, func(p *place) bool { return len(p.missed) > 0 })
-}
-
 func (w *world) empty(_ *member, p *place, _ *rand.Rand) {
-	if w.mayLose() {
+	if w.losing && w.allMet() {
 		p.lose(w.newStore())
 	}
 }
 
 func (w *world) putBack(_ *member, p *place, rnd *rand.Rand) {
-	if !w.mayLose() || p.yesterday == nil {
+	if !w.losing || !w.allMet() || p.yesterday == nil {
 		return
 	}
 	store := p.yesterday.Copy()

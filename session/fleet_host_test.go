@@ -98,16 +98,20 @@ type place struct {
 	yesterday *memory.Relay
 	small     bool                       // its pages are
 	faulty    *relaytest.FaultyCollector // what devices talk to
-	missed    map[string]bool            // families that were not here since the store was lost
+	missed    map[string]bool            // families that were not here since the store was made
 	poison    string                     // the device whose chain is served with a bad op
 	from      uint64                     // from this op on
 }
 
-// lose puts another store in the place of the one there is. Nothing is collected until every device has been here again: what it has to
-// offer could part from what others published meanwhile, and the ops that would bring both together be gone.
+// lose puts another store in the place of the one there is.
 func (p *place) lose(store *memory.Relay) {
 	p.use(store)
-	p.missed = map[string]bool{}
+	p.miss()
+}
+
+// miss means that the store knows of no device. Nothing is collected and no store is lost until every device has been here: some may
+// have published without the others meanwhile, and the ops that would bring two such checkpoints together would be gone.
+func (p *place) miss() {
 	for _, m := range p.w.members {
 		p.missed[m.family] = true
 	}

@@ -177,7 +177,7 @@ func TestAFleetHealsFromAnything(t *testing.T) {
 		try(t, s)
 		return
 	}
-	first, runs := uint64(1), 20
+	first, runs := uint64(1), 60
 	if os.Getenv("FLEET_RUNS") != "" {
 		first, runs = rand.Uint64N(1<<40), number(t, "FLEET_RUNS", runs)
 		t.Logf("seeds from %d on", first)

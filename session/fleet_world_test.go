@@ -77,11 +77,15 @@ func newWorld(t *trial, seed uint64) *world {
 		w.join()
 	}
 	for range 1 + rnd.IntN(2) {
-		p := &place{w: w, small: rnd.IntN(2) == 0}
+		p := &place{w: w, small: rnd.IntN(2) == 0, missed: map[string]bool{}}
 		p.use(w.newStore())
 		p.faulty = relaytest.NewFaultyCollector(p)
 		p.faulty.Edit(p.edit)
 		w.places = append(w.places, p)
+	}
+	for _, p := range w.places[1:] {
+		w.places[0].miss()
+		p.miss()
 	}
 	w.losing = rnd.IntN(2) == 0
 	if rnd.IntN(3) == 0 {
@@ -104,7 +108,17 @@ func (w *world) join() *member {
 	m := &member{family: fmt.Sprint("d", len(w.members)), known: map[[2]string]bool{}}
 	m.host = w.newHost(m.family, newWall())
 	w.members = append(w.members, m)
+	if len(w.places) > 1 {
+		for _, p := range w.places {
+			p.missed[m.family] = true
+		}
+	}
 	return m
+}
+
+// allMet reports whether every device has been at every relay.
+func (w *world) allMet() bool {
+	return !slices.ContainsFunc(w.places, func(p *place) bool { return len(p.missed) > 0 })
 }
 
 // take does a step, and looks at the device it was done to.

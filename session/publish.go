@@ -99,7 +99,7 @@ func (s *Session) publish(ctx context.Context, r relay.Relay, store relay.Collec
 	})
 	// Own ops are acked when they are folded, also those that a full relay does not take.
 	to, more := s.stableCut(&base, lower(relay.Stable(roster), info.Heads))
-	if to.Closed = closable(&base, to.Frontier, info.Heads, retired); len(to.Closed) > 0 {
+	if to.Closed = closable(&base, to.Frontier, info.Heads, s.HeldFrontier(), retired); len(to.Closed) > 0 {
 		more = true
 	}
 	if apart {
@@ -119,11 +119,12 @@ func (s *Session) publish(ctx context.Context, r relay.Relay, store relay.Collec
 	return errors.Join(err, s.tidy(ctx, out))
 }
 
-// closable are the retired devices whose chains are stable to their end.
-func closable(base *checkpoint.Header, stable, heads oplog.Frontier, retired []string) (out []string) {
+// closable are the retired devices whose chains are stable to their end, which is that of the relay and of what is held here: another relay
+// may have more.
+func closable(base *checkpoint.Header, stable, heads, held oplog.Frontier, retired []string) (out []string) {
 	for _, device := range retired {
 		_, closed := base.Closed[device]
-		if at, ok := stable[device]; ok && !closed && heads[device] == at {
+		if at, ok := stable[device]; ok && !closed && heads[device] == at && held[device] == at {
 			out = append(out, device)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/syncnode/syncnode/journal"
 	"github.com/syncnode/syncnode/oplog"
 	"github.com/syncnode/syncnode/relay"
 	"github.com/syncnode/syncnode/relay/memory"
@@ -143,6 +144,38 @@ func TestAColdDeviceLearnsOfAClosedChainThatLeftNoRows(t *testing.T) {
 	if n := f.Calls()["pull"]; n > 2 {
 		t.Errorf("%d pulls", n)
 	}
+}
+
+func TestAChainOfWhichAnotherRelayHasMoreIsNotClosed(t *testing.T) {
+	one, two := collecting(), collecting()
+	a, c := newSmall(t, "a"), newSmall(t, "c")
+	c.some(4)
+	c.pump(one)
+	c.pump(two)
+	c.some(4)
+	c.pump(two)
+	for _, r := range []relay.Relay{one, two, one} { // a has it all, and says so to the first
+		a.pump(r)
+	}
+	a.publish(one, "c")
+	if _, closed := a.held(t).Closed["c"]; closed {
+		t.Error("ops that are held were cut off for ever")
+	}
+	a.publish(two, "c")
+	pumpAll(two, a)
+	if at, closed := a.held(t).Closed["c"]; closed && at.Seq != 7 {
+		t.Errorf("closed at %d", at.Seq)
+	}
+}
+
+// held is what the device's checkpoint says of itself.
+func (d *device) held(t *testing.T) journal.Cut {
+	t.Helper()
+	cut, _, err := d.journal().Cut()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cut
 }
 
 // Acks tell what a replica has, from wherever it has it.
