@@ -52,23 +52,8 @@ func (r *Relay) put(ctx context.Context, device string, c relay.Checkpoint, judg
 		return err
 	}
 	d.leave()
-	v, err := r.look(ctx, true)
-	if err != nil {
-		return err
-	}
-	if s := v.books.newest(); s != nil && s.line.Hash == c.Hash && heads == nil {
-		// Whoever put it may have been killed before it had synced.
-		if err := r.fs.SyncDir(path.Dir(s.path)); err != nil {
-			return r.unknown("put a checkpoint", err)
-		}
-		return nil
-	}
-	h, err := r.holding(ctx, v)
-	if err != nil {
-		return err
-	}
-	rise, err := judge(&h)
-	if err != nil {
+	v, rise, err := r.judged(ctx, c, judge, heads == nil)
+	if err != nil || v == nil {
 		return err
 	}
 	for _, s := range v.books.best { // of those put at the same time elsewhere it has to cover each
@@ -82,6 +67,32 @@ func (r *Relay) put(ctx context.Context, device string, c relay.Checkpoint, judg
 	line := checkpointLine{V: version, Device: device, N: v.books.next, PutMS: r.now().UnixMilli(), Hash: c.Hash, Author: c.Author,
 		Frontier: c.Frontier, Closed: c.Closed, Seeds: v.pending(heads, rise)}
 	return r.write(ctx, line, c.Body)
+}
+
+// judged is what a checkpoint is judged by, and the verdict; no view if it is the newest already, and that settles it. A file that
+// changed where it was read before is read anew.
+func (r *Relay) judged(ctx context.Context, c relay.Checkpoint, judge func(*relay.Holding) (oplog.Frontier, error), settles bool) (*view, oplog.Frontier, error) {
+	for tries := 1; ; tries++ {
+		v, err := r.look(ctx, true)
+		if err != nil {
+			return nil, nil, err
+		}
+		if s := v.books.newest(); s != nil && s.line.Hash == c.Hash && settles {
+			// Whoever put it may have been killed before it had synced.
+			if err := r.fs.SyncDir(path.Dir(s.path)); err != nil {
+				return nil, nil, r.unknown("put a checkpoint", err)
+			}
+			return nil, nil, nil
+		}
+		h, err := r.holding(ctx, v)
+		if err != nil {
+			return nil, nil, err
+		}
+		rise, err := judge(&h)
+		if err == nil || !errors.Is(err, relay.ErrCorrupt) || tries == 3 {
+			return v, rise, err
+		}
+	}
 }
 
 // pending are the seeds that a new checkpoint has to name: those of this one, and those of others whose chains reach no further yet by

@@ -28,8 +28,10 @@
 // covers it stops its own chain and no other, until that has come.
 //
 // A device collects its own chain only (relay.OwnCollector), judged by the rows and checkpoints that it sees: what it does not see yet
-// can only keep ops, unless a device registered and its files have not arrived, which costs that device a start from the checkpoint. Ops
-// go by whole segments: below the floor none is given any more, and their bytes go with the segment that holds them.
+// can only keep ops, unless a device registered and its files have not arrived, which costs that device a start from the checkpoint. Two
+// devices that both publish and collect before either has seen the other's files cannot be brought together any more, since each has
+// only in its checkpoint what the other lacks: both are told so with every pump. Ops go by whole segments: below the floor none is given
+// any more, and their bytes go with the segment that holds them.
 //
 // A chain that is closed while its device pushes to another copy ends where the checkpoint says: the device is told by its next push,
 // and what it pushed in between does not count. A seed is a line of the seeding device's own checkpoint: a chain whose files reach less

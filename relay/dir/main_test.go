@@ -7,14 +7,18 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	checkpoints "github.com/syncnode/syncnode/checkpoint"
+	"github.com/syncnode/syncnode/journal"
 	"github.com/syncnode/syncnode/oplog"
 	"github.com/syncnode/syncnode/relay"
 	"github.com/syncnode/syncnode/relay/dir"
+	"github.com/syncnode/syncnode/session"
 )
 
 var relayWant = relay.Want{}
@@ -45,7 +49,105 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if args, ok := os.LookupEnv("SYNCNODE_TEST_KEEPER"); ok {
+		if err := keeperProcess(context.Background(), strings.Split(args, "|")); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	os.Exit(m.Run())
+}
+
+// keeperProcess is a device that writes, pumps, publishes and collects for some rounds: folder, device, data directory, rounds.
+func keeperProcess(ctx context.Context, args []string) error {
+	n, err := strconv.Atoi(args[3])
+	if err != nil {
+		return err
+	}
+	r, err := dir.Open(dir.Config{Path: args[0], SegmentBytes: 1500, Grace: -1})
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	j, err := journal.Open(ctx, journal.Config{Dir: filepath.Join(args[2], "journal"), Device: args[1], SegmentBytes: 1500})
+	if err != nil {
+		return err
+	}
+	defer j.Close()
+	store := &checkpoints.Store{Dir: filepath.Join(args[2], "checkpoints")}
+	s, err := session.Open(ctx, session.Config{Device: args[1], Journal: j, Checkpoints: store})
+	if err != nil {
+		return err
+	}
+	dropped := 0
+	for i := range n {
+		for k := range 4 {
+			d := journal.Draft{Scope: oplog.Personal, Surface: oplog.DeclAgent, Payload: fmt.Appendf(nil, `{"id":"%s-%d","n":%d}`, args[1], k, i)}
+			if _, err := s.Append(ctx, d); err != nil {
+				return err
+			}
+		}
+		if _, err := s.Pump(ctx, r); err != nil {
+			return fmt.Errorf("round %d: %w", i, err)
+		}
+		// another process may put a checkpoint or delete a file at the same moment: that is told, and the next round goes on
+		_, err := s.Publish(ctx, r)
+		_, behind := errors.AsType[*checkpoints.BehindError](err)
+		if err != nil && !behind && !errors.Is(err, relay.ErrBehind) && !errors.Is(err, relay.ErrNotSent) {
+			return fmt.Errorf("round %d: %w", i, err)
+		}
+		done, err := r.Collect(ctx)
+		if err != nil {
+			return fmt.Errorf("round %d: %w", i, err)
+		}
+		dropped += done.Dropped[args[1]]
+	}
+	fmt.Printf("RESULT dropped=%v\n", dropped > 0)
+	return nil
+}
+
+func TestTwoProcessesPublishAndCollectOverOneFolder(t *testing.T) {
+	root, data := t.TempDir(), map[string]string{"a": t.TempDir(), "b": t.TempDir()}
+	const n = 12
+	for _, device := range []string{"a", "b"} { // they have seen each other before either collects
+		r := at(t, root)
+		if err := r.Register(t.Context(), device, relay.Replica); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, said := range processes(t, "SYNCNODE_TEST_KEEPER", fmt.Sprintf("%s|a|%s|%d", root, data["a"], n), fmt.Sprintf("%s|b|%s|%d", root, data["b"], n)) {
+		if !strings.HasPrefix(said, "dropped=") {
+			t.Errorf("a process says %s", said)
+		}
+	}
+	r := open(t, dir.Config{Path: root, SegmentBytes: 1500, Grace: -1})
+	a, b := newSession(t, "a", data["a"]), newSession(t, "b", data["b"])
+	dropped := 0
+	for range 3 {
+		for _, s := range []*session.Session{a, b} {
+			if _, err := s.Pump(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Publish(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+			done, err := r.Collect(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			dropped += done.Dropped["a"] + done.Dropped["b"]
+		}
+	}
+	if a.Digest() != b.Digest() || !a.FoldedFrontier().Equal(b.FoldedFrontier()) || a.FoldedFrontier()["a"].Seq != 4*n-1 || a.FoldedFrontier()["b"].Seq != 4*n-1 {
+		t.Errorf("folded %v and %v", a.FoldedFrontier(), b.FoldedFrontier())
+	}
+	if info, err := at(t, root).Hello(t.Context(), "z"); err != nil || info.Floor["a"].Seq < 2*n || info.Floor["b"].Seq < 2*n || dropped == 0 {
+		t.Errorf("the floor is %v, %v; %d dropped in the end", info.Floor, err, dropped)
+	}
+	if rep := report(t, at(t, root)); len(rep.Forks)+len(rep.Waiting)+len(rep.Oddities) != 0 {
+		t.Errorf("report %+v", rep)
+	}
 }
 
 // pusher is what the tests run in processes of their own: folder, device, branch and number of ops.
@@ -80,11 +182,16 @@ func pusher(args []string) error {
 // pushers runs processes that push side by side and gives what each said.
 func pushers(t *testing.T, args ...string) []string {
 	t.Helper()
+	return processes(t, "SYNCNODE_TEST_PUSHER", args...)
+}
+
+func processes(t *testing.T, variable string, args ...string) []string {
+	t.Helper()
 	outs, errs := make([]strings.Builder, len(args)), make([]error, len(args))
 	cmds := make([]*exec.Cmd, len(args))
 	for i, a := range args {
 		cmd := exec.CommandContext(t.Context(), os.Args[0])
-		cmd.Env = append(os.Environ(), "SYNCNODE_TEST_PUSHER="+a)
+		cmd.Env = append(os.Environ(), variable+"="+a)
 		cmd.Stdout, cmd.Stderr = &outs[i], &outs[i]
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)

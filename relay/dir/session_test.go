@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	checkpoints "github.com/syncnode/syncnode/checkpoint"
 	"github.com/syncnode/syncnode/journal"
 	"github.com/syncnode/syncnode/oplog"
 	"github.com/syncnode/syncnode/relay"
@@ -25,18 +27,25 @@ type machine struct {
 
 func newMachine(t *testing.T, name string) *machine {
 	t.Helper()
-	j, err := journal.Open(t.Context(), journal.Config{Dir: filepath.Join(t.TempDir(), "journal"), Device: name})
+	m := &machine{name: name, root: t.TempDir()}
+	m.Session = newSession(t, name, t.TempDir())
+	m.relay = open(t, dir.Config{FS: newDisk(t, m.root), SegmentBytes: 1500, Grace: -1})
+	return m
+}
+
+func newSession(t *testing.T, name, dir string) *session.Session {
+	t.Helper()
+	j, err := journal.Open(t.Context(), journal.Config{Dir: filepath.Join(dir, "journal"), Device: name, SegmentBytes: 1500})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { j.Close() })
-	s, err := session.Open(t.Context(), session.Config{Device: name, Journal: j})
+	store := &checkpoints.Store{Dir: filepath.Join(dir, "checkpoints")}
+	s, err := session.Open(t.Context(), session.Config{Device: name, Journal: j, Checkpoints: store})
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &machine{Session: s, name: name, root: t.TempDir()}
-	m.relay = open(t, dir.Config{FS: newDisk(t, m.root), SegmentBytes: 1500})
-	return m
+	return s
 }
 
 func (m *machine) write(t *testing.T, n int) {
@@ -131,5 +140,116 @@ func TestASessionThatFindsAnotherBranchOfItsChainInTheFolderStopsPushing(t *test
 	_, err := clone.Pump(t.Context(), clone.relay)
 	if _, ok := errors.AsType[*session.FrozenError](err); !ok {
 		t.Errorf("the clone's pump gives %v, expected it to be frozen", err)
+	}
+}
+
+// TestSessionsThatPublishAndCollectConvergeOverFoldersThatAreSynchronisedLate lets machines write, publish and collect, each with its own
+// copy of the folder, between which files go one by one, old versions and halves of them too, and deletions as well.
+func TestSessionsThatPublishAndCollectConvergeOverFoldersThatAreSynchronisedLate(t *testing.T) {
+	for range 2 {
+		rnd := seeded(t)
+		machines := []*machine{newMachine(t, "a"), newMachine(t, "b"), newMachine(t, "C")}
+		folder := map[string]string{"a": "d-a", "b": "d-b", "C": "d-=43"}
+		carry := func(from, to *machine, all bool) {
+			own := files(t, filepath.Join(from.root, "devices", folder[from.name]))
+			there := files(t, filepath.Join(to.root, "devices", folder[from.name]))
+			for _, name := range slices.Sorted(maps.Keys(own)) {
+				data := own[name]
+				if !all && rnd.IntN(3) == 0 {
+					continue
+				}
+				if !all && rnd.IntN(5) == 0 {
+					data = data[:rnd.IntN(len(data)+1)]
+				}
+				put(t, filepath.Join(to.root, "devices", folder[from.name], name), data)
+			}
+			for name := range there {
+				if _, still := own[name]; !still && (all || rnd.IntN(2) == 0) {
+					if err := os.Remove(filepath.Join(to.root, "devices", folder[from.name], name)); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+		carryAll := func() {
+			for _, from := range machines {
+				put(t, filepath.Join(from.root, "devices", folder[from.name], "x"), "") // makes the folder
+				for _, to := range machines {
+					if from != to {
+						put(t, filepath.Join(to.root, "devices", folder[from.name], "x"), "")
+						carry(from, to, true)
+					}
+				}
+			}
+		}
+		for _, m := range machines { // they have seen each other before anybody collects
+			if _, err := m.Pump(t.Context(), m.relay); err != nil {
+				t.Fatal(err)
+			}
+		}
+		carryAll()
+		collected := 0
+		turn := func(m *machine, late bool) {
+			m.write(t, rnd.IntN(6))
+			_, err := m.Pump(t.Context(), m.relay)
+			// what has not arrived yet may be asked for, and comes
+			if err != nil && !(late && (errors.Is(err, relay.ErrFrontierTruncated) || errors.Is(err, relay.ErrCorrupt))) {
+				t.Fatalf("pump of %s: %v", m.name, err)
+			}
+			if rnd.IntN(2) == 0 {
+				_, err := m.Publish(t.Context(), m.relay)
+				_, behind := errors.AsType[*checkpoints.BehindError](err) // not all of the other one is here yet
+				if err != nil && !(late && (behind || errors.Is(err, relay.ErrBehind) || errors.Is(err, relay.ErrContradiction))) {
+					t.Fatalf("publish by %s: %v", m.name, err)
+				}
+			}
+			done, err := m.relay.Collect(t.Context())
+			if err != nil {
+				t.Fatalf("collection by %s: %v", m.name, err)
+			}
+			collected += done.Dropped[m.name]
+		}
+		for range 40 {
+			turn(machines[rnd.IntN(3)], true)
+			from := rnd.IntN(3)
+			carry(machines[from], machines[(from+1+rnd.IntN(2))%3], false)
+		}
+		for range 8 { // ops, acks, checkpoints, and what they let go
+			carryAll()
+			for _, m := range machines {
+				turn(m, true)
+			}
+		}
+		for range 4 {
+			carryAll()
+			for _, m := range machines {
+				if _, err := m.Pump(t.Context(), m.relay); err != nil {
+					t.Fatalf("in the end: pump of %s: %v", m.name, err)
+				}
+			}
+		}
+		for _, m := range machines {
+			if m.Digest() != machines[0].Digest() || !m.FoldedFrontier().Equal(machines[0].FoldedFrontier()) {
+				t.Errorf("%s folded %v, a %v", m.name, m.FoldedFrontier(), machines[0].FoldedFrontier())
+			}
+			if st := m.Status(); st.Frozen != nil || len(st.Quarantined) > 0 {
+				t.Errorf("%s: %+v", m.name, st)
+			}
+		}
+		if collected == 0 {
+			t.Error("nothing was collected")
+		}
+		cold := newMachine(t, "cold")
+		copyTree(t, machines[1].root, cold.root)
+		for range 2 {
+			if _, err := cold.Pump(t.Context(), cold.relay); err != nil {
+				t.Fatalf("a cold device: %v", err)
+			}
+		}
+		for _, m := range machines {
+			if cold.FoldedFrontier()[m.name] != m.HeldFrontier()[m.name] {
+				t.Errorf("a cold device has %v of %s, which wrote %v", cold.FoldedFrontier()[m.name], m.name, m.HeldFrontier()[m.name])
+			}
+		}
 	}
 }
