@@ -270,6 +270,9 @@ func TestAfterARotationTheNewestKeySealsAndTheOlderOpens(t *testing.T) {
 	give(t, keys, behind)
 	a, b := newDevice(t, "a").under(keys, sealAll), newDevice(t, "b").under(behind, sealAll)
 	old := a.write(oplog.Knowledge, `{"id":"old","text":"`+secret+`"}`)[0]
+	early := newDevice(t, "early").under(keys, sealAll) // it has all keys, and only what was written so far
+	a.pump(r)
+	early.pump(r)
 	next, err := seal.Rotate(keys, start.Add(time.Hour))
 	if err != nil {
 		t.Fatal(err)
@@ -286,6 +289,7 @@ func TestAfterARotationTheNewestKeySealsAndTheOlderOpens(t *testing.T) {
 	if p := b.Status().Parked; len(p) != 1 || p[0].Key != next.ID || p[0].From != 1 || b.FoldedFrontier()["a"].Seq != 0 {
 		t.Errorf("with the older key alone: parked %+v, folded %v", p, b.FoldedFrontier())
 	}
+	same(t, early, b) // whatever their keys: equal folded frontiers, equal digests
 	b.write(oplog.Knowledge, `{"id":"still the old key"}`)
 	give(t, keys, behind)
 	b.pump(r)

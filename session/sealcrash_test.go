@@ -1,6 +1,8 @@
 package session_test
 
 import (
+	"errors"
+	"os"
 	"path/filepath"
 	"runtime"
 	"testing"
@@ -10,6 +12,7 @@ import (
 	"github.com/syncnode/syncnode/relay"
 	"github.com/syncnode/syncnode/relay/memory"
 	"github.com/syncnode/syncnode/seal"
+	"github.com/syncnode/syncnode/session"
 )
 
 func TestACrashAtAnyStepOfASealedPublishIsRepeatable(t *testing.T) {
@@ -120,4 +123,54 @@ func heap() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
+}
+
+func TestALostCheckpointOfSealedOpsIsMadeOrFetchedAgainWithTheKey(t *testing.T) {
+	r := collecting()
+	keys := keyFile(t)
+	file := filepath.Join(t.TempDir(), "seal.keys")
+	give(t, keys, file)
+	a, b := newSmall(t, "a").under(file, sealAll), newSmall(t, "b").under(keys, sealAll)
+	lose := func() {
+		t.Helper()
+		if err := os.RemoveAll(a.dir + ".checkpoints"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hide := func() {
+		t.Helper()
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.hush(2) // in the one segment that always stays
+	pumpAll(r, a, b)
+	a.publish(r)
+	lose()
+	hide()
+	_, err := session.Open(t.Context(), a.config())
+	if !errors.Is(err, session.ErrCheckpoint) || !errors.Is(err, seal.ErrNoKey) {
+		t.Errorf("made again without the key: %v", err)
+	}
+	give(t, keys, file)
+	a.open()
+	same(t, a, b)
+	if c, err := a.store().Newest(nil); err != nil || !c.Meta.Sealed {
+		t.Errorf("made again as %+v, %v: it has to be known that it came sealed", c.Meta, err)
+	}
+
+	a.hush(30)
+	pumpAll(r, a, b)
+	a.publish(r)
+	lose()
+	hide()
+	if err := session.Restore(t.Context(), a.config(), r); !errors.Is(err, seal.ErrNoKey) {
+		t.Errorf("fetched without the key: %v", err)
+	}
+	give(t, keys, file)
+	if err := session.Restore(t.Context(), a.config(), r); err != nil {
+		t.Fatal(err)
+	}
+	a.open()
+	same(t, a, b)
 }

@@ -73,7 +73,7 @@ func newKey() *cobra.Command {
 		Long: `A key file has one or more keys: the newest seals what this device writes, every one opens what it sealed.
 
 All devices of a fleet need the same keys: generate once, and copy the file to the others over a channel that you
-trust. What a device cannot open waits until it has the key.`,
+trust. What a device cannot open waits until it has the key. syncnode serve --seal says what is sealed.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	cmd.AddCommand(newKeyGenerate(), newKeyRotate(), newKeyList())
 	return cmd
