@@ -232,11 +232,11 @@ func TestWhatASilentReplicaLacksIsNeverDroppedAndAskedForEverMoreRarely(t *testi
 
 func TestAFullRelayIsCollectedBeforeTheThreshold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newTally(memory.Config{MaxBytes: 30_000})
+		r := newTally(memory.Config{MaxBytes: 50_000})
 		m := anchored(t, "d1", r)
 		m.cfg.CheckpointEvery = 1_000_000
 		m.start()
-		for n := range 200 { // twice of what fits
+		for n := range 200 { // more than fits
 			write(t, m.Session, n)
 			time.Sleep(10 * time.Second)
 		}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -51,15 +52,16 @@ func TestTheStateFileIsWhatTheFormatSays(t *testing.T) {
 // stuck is a session of which a chain is quarantined until it is freed.
 type stuck struct {
 	*session.Session
-	chains []session.Quarantine
+	chains atomic.Pointer[[]session.Quarantine]
 }
 
-func (s *stuck) Status() session.Status { return session.Status{Quarantined: s.chains} }
+func (s *stuck) Status() session.Status { return session.Status{Quarantined: *s.chains.Load()} }
 
 func TestQuarantinedChainsStandInTheStateFileForWhoeverLooksBesideTheNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := anchored(t, "d1", memory.New(memory.Config{}))
-		watched := &stuck{Session: m.Session, chains: []session.Quarantine{{Device: "d2", Instance: "r", Seq: 5, Reason: errors.New("forked"), Permanent: true, Since: time.Now()}}}
+		watched := &stuck{Session: m.Session}
+		watched.chains.Store(&[]session.Quarantine{{Device: "d2", Instance: "r", Seq: 5, Reason: errors.New("forked"), Permanent: true, Since: time.Now()}})
 		m.cfg.Watcher = watched
 		m.start()
 		time.Sleep(10 * time.Second)
@@ -68,7 +70,7 @@ func TestQuarantinedChainsStandInTheStateFileForWhoeverLooksBesideTheNode(t *tes
 		if q := s.Quarantined; err != nil || len(q) != 1 || q[0].Device != "d2" || q[0].Seq != 5 || q[0].Reason != "forked" || !q[0].Permanent {
 			t.Errorf("state %+v, %v", s, err)
 		}
-		watched.chains = nil
+		watched.chains.Store(new([]session.Quarantine))
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		if s, err := node.ReadState(m.cfg.StateFile); err != nil || len(s.Quarantined) != 0 {

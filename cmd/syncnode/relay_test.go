@@ -82,6 +82,15 @@ func TestARelayInAFolderIsShownWithoutEtcd(t *testing.T) {
 		s := decode[relayReport](t, last)
 		return len(s.Devices) == 1 && s.Devices[0].Kept == 2 && s.Unpushed == 0
 	})
+	if made := decode[publishedRow](t, bare.call("relay", "checkpoint", "--relay", "dir:"+folder, "-o", "json").want(0)); !made.New || made.Covered != 2 {
+		t.Errorf("made %+v, want a checkpoint of two ops beside the node", made)
+	}
+	bare.call("relay", "gc", "--relay", "dir:"+folder).want(0).prints("GONE UP TO")
+	h.run("d", "after the checkpoint")
+	eventually(t, "what the running node wrote since", func() bool {
+		s := decode[relayReport](t, bare.call("relay", "status", "--relay", "dir:"+folder, "-o", "json").want(0))
+		return s.Checkpoint != nil && s.Checkpoint.Covers == 2 && s.Devices[0].Head.Seq == 3
+	})
 	n.stops()
 	bare.call("relay", "status", "--relay", "pigeon").want(2, "want etcd or dir:PATH")
 	if bytes.Contains(last.out.Bytes(), []byte("committed")) {
