@@ -1,7 +1,10 @@
 package index_test
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -14,7 +17,7 @@ import (
 
 // Facts of a life: what the index file held when it was synced, and own ops that were answered for.
 type (
-	indexFile struct{ data []byte }
+	indexFile struct{ data, copied []byte } // and its copy, if the journal was to be cut
 	appended  struct{ op oplog.Op }
 )
 
@@ -58,20 +61,60 @@ func intents(t testing.TB, from, n int) (list []journal.Draft) {
 // power leaves it as it was at any earlier sync, or the machine lost it, or it is damaged.
 func indexed(t testing.TB) *faultfs.Scenario {
 	base := t.TempDir()
-	files := 0
+	if fast, err := os.MkdirTemp("/dev/shm", "index-"); err == nil { // nothing of it depends on the real disk
+		base = fast
+		t.Cleanup(func() { _ = os.RemoveAll(fast) })
+	}
+	files, turn := 0, 0
 	open := func(p *faultfs.Process) (*journal.Journal, error) {
-		return journal.Open(ctx, journal.Config{Dir: "/data/journal", Device: self, Now: wall, FS: p})
+		return journal.Open(ctx, journal.Config{Dir: "/data/journal", Device: self, Now: wall, SegmentBytes: 16 << 10, FS: p})
 	}
 	fresh := func() string {
 		files++
 		return filepath.Join(base, fmt.Sprint(files), "index.bolt")
 	}
-	opened := func(path string, data []byte) (*index.Index, error) {
+	opened := func(path string, f indexFile) (*index.Index, error) {
 		err := os.MkdirAll(filepath.Dir(path), 0o700)
-		if err == nil && data != nil {
-			err = os.WriteFile(path, data, 0o600)
+		for name, data := range map[string][]byte{path: f.data, path + ".cut": f.copied} {
+			if err == nil && data != nil {
+				err = os.WriteFile(name, data, 0o600)
+			}
 		}
 		return index.New(index.Config{Path: path, Now: wall}), err
+	}
+	synced := func(p *faultfs.Process, path string) error {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		copied, err := os.ReadFile(path + ".cut")
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		p.Disk().Note(indexFile{data, copied})
+		return err
+	}
+	// cut begins the journal at its end, and drops what lies below, as a session does.
+	cut := func(p *faultfs.Process, j *journal.Journal, x *index.Index, path string) error {
+		err := j.Update(ctx, func(tx *journal.Tx) error {
+			head, _ := tx.Head()
+			heads := oplog.Heads{self: head}
+			name := fmt.Sprintf("%064x", head.Seq)
+			if before, ok, err := j.Cut(); err != nil || ok && before.Checkpoint == name {
+				return err
+			}
+			if err := x.Keep(tx, index.Facts{Checkpoint: name, Heads: heads}); err != nil {
+				return err
+			}
+			if err := synced(p, path); err != nil {
+				return err
+			}
+			return tx.Cut(journal.Cut{Checkpoint: name, Heads: heads})
+		})
+		if err == nil {
+			_, err = j.Compact(ctx)
+		}
+		return err
 	}
 	return &faultfs.Scenario{
 		Seeds: 1,
@@ -91,21 +134,35 @@ func indexed(t testing.TB) *faultfs.Scenario {
 				}
 				path := fresh()
 				var x *index.Index
-				if x, err = opened(path, nil); err != nil {
+				var last indexFile // the machine still has the files of the process before
+				for _, f := range p.Disk().Facts() {
+					if f, ok := f.(indexFile); ok {
+						last = f
+					}
+				}
+				var cutNow journal.Cut
+				var ok bool
+				if cutNow, ok, err = j.Cut(); err != nil {
+					continue
+				} else if ok && cutNow.Checkpoint != "" && last.copied == nil {
+					return errors.New("the journal was cut, and the index has no copy")
+				} else if !ok {
+					last = indexFile{copied: last.copied} // so that it is written anew
+				}
+				if x, err = opened(path, last); err != nil {
 					return err
 				}
 				for i := 0; i < 2 && err == nil; i++ {
 					if _, err = ask(j, x); err != nil {
 						break
 					}
-					var data []byte
-					if data, err = os.ReadFile(path); err != nil {
+					if err = synced(p, path); err != nil {
 						return err
 					}
-					p.Disk().Note(indexFile{data})
 					var ops []oplog.Op
 					if ops, err = j.Append(ctx, intents(t, 200+10*try+i, 1)...); err == nil {
 						p.Disk().Note(appended{ops[0]})
+						err = cut(p, j, x, path)
 					}
 				}
 				if err == nil {
@@ -119,25 +176,36 @@ func indexed(t testing.TB) *faultfs.Scenario {
 			if err != nil {
 				return err
 			}
-			states := [][]byte{nil}
+			cut, _, err := j.Cut()
+			if err != nil {
+				return err
+			}
+			states := []indexFile{{}}
 			for _, f := range facts {
 				switch f := f.(type) {
 				case appended:
+					if h, ok := cut.Heads[self]; ok && f.op.Seq <= h.Seq {
+						continue
+					}
 					if op, ok, err := j.OpAt(f.op.Seq); err != nil || !ok || op.ID != f.op.ID {
 						return fmt.Errorf("op %d was answered for: %v, %w", f.op.Seq, ok, err)
 					}
 				case indexFile:
-					states = append(states, f.data)
+					states = append(states, f)
 				}
 			}
 			if n := len(states); n > 1 {
-				torn := append([]byte(nil), states[n-1]...)
+				last := states[n-1]
+				torn := bytes.Clone(last.data)
 				clear(torn[len(torn)/2:])
-				states = append(states[:1], states[n-1], torn, torn[:len(torn)/3])
+				states = []indexFile{{nil, last.copied}, last, {torn, last.copied}, {torn[:len(torn)/3], last.copied}, {states[1].data, last.copied}}
+				if turn++; !faultfs.Full() { // of the three that are damaged or old one in turn
+					states = []indexFile{states[0], states[1], states[2+turn%3]}
+				}
 			}
 			want := ""
-			for i, data := range states {
-				x, err := opened(fresh(), data)
+			for i, files := range states {
+				x, err := opened(fresh(), files)
 				if err != nil {
 					return err
 				}
@@ -146,7 +214,7 @@ func indexed(t testing.TB) *faultfs.Scenario {
 					return fmt.Errorf("state %d of the index: %w", i, err)
 				}
 				if i > 0 && got != want {
-					return fmt.Errorf("state %d of the index says\\n%s\\nnot\\n%s", i, got, want)
+					return fmt.Errorf("state %d of the index says\n%s\nnot\n%s", i, got, want)
 				}
 				want = got
 			}
