@@ -117,7 +117,8 @@ func indexed(t testing.TB) *faultfs.Scenario {
 		return err
 	}
 	return &faultfs.Scenario{
-		Seeds: 1,
+		Seeds:  1,
+		Sample: 5,
 		Before: func(p *faultfs.Process) error {
 			j, err := open(p)
 			if err == nil { // so many that whoever reads them writes the file
@@ -226,7 +227,7 @@ func indexed(t testing.TB) *faultfs.Scenario {
 func TestMatrixOfTheIndex(t *testing.T) {
 	s := indexed(t)
 	var sum faultfs.Tally
-	for _, pass := range []func() (faultfs.Tally, error){s.Crashes, s.Kills} {
+	for _, pass := range []func() (faultfs.Tally, error){s.Crashes, s.Faults, s.Kills} {
 		tally, err := pass()
 		sum.Add(tally)
 		if err != nil {
