@@ -27,9 +27,9 @@ func newCovered(tb testing.TB, dir string, n int) covered {
 	tb.Helper()
 	c := covered{dir: dir, relay: collecting()}
 	sessions := []*session.Session{c.open(tb, "a"), c.open(tb, "b")}
-	for left := n / 2; left > 0; left -= 2000 {
+	for left := n / 2; left > 0; left -= 500 {
 		for _, s := range sessions {
-			drafts := make([]journal.Draft, min(left, 2000))
+			drafts := make([]journal.Draft, min(left, 500))
 			for i := range drafts {
 				drafts[i] = journal.Draft{Scope: oplog.Personal, Surface: oplog.Registry("tool"), Payload: fmt.Appendf(nil, `{"id":"%d"}`, i%50)}
 			}
@@ -100,14 +100,14 @@ func TestWhatIsCoveredCostsNothingWhenTheDeviceIsOpenedPumpedAndAsked(t *testing
 		})
 		return out
 	}
-	few, many := measure(4000), measure(40_000)
-	t.Logf("4,000 covered ops: %+v; 40,000: %+v", few, many)
+	few, many := measure(2000), measure(30_000)
+	t.Logf("2,000 covered ops: %+v; 30,000: %+v", few, many)
 	if many.heap > few.heap*5/4+16<<10 || many.disk > few.disk*5/4 || many.open > few.open*5/4+100 || many.idle > few.idle+5 {
 		t.Errorf("the cost grew with the history")
 	}
 }
 
-// coveredSizes are compared with each other: a cost that does not grow is the same in both.
+// coveredSizes are compared with each other: a cost that does not grow is the same in both. To make a million takes minutes.
 var coveredSizes = []int{1_000, 200_000}
 
 // history makes each size once for all benchmarks.

@@ -39,7 +39,7 @@ const (
 	soakEach   = 40      // ops of a device in a round
 	soakEvery  = 600     // ops in no checkpoint from which on a device makes or takes one, as a node does
 	soakRoll   = 1 << 15 // bytes of a journal's segment
-	soakRounds = 20      // at least
+	soakRounds = 16      // at least
 	soakLine   = 400     // bytes: more than the line of any op here
 )
 
@@ -324,7 +324,7 @@ func (s *soak) converged() {
 // runs says what a committed run costs, which is kept for ever.
 func (s *soak) runs() {
 	before := s.size()
-	const rounds = 20
+	const rounds = 12
 	for range rounds {
 		s.round(runsOf)
 	}
