@@ -58,7 +58,7 @@ func (f *serveFlags) serve(ctx context.Context, log *slog.Logger) error {
 func (s *serving) asDevice(ctx context.Context) error {
 	be := s.be
 	if be.local.stuck != nil {
-		return be.local.stuck
+		return &exitError{code: exitRefused} // it was told when the device was opened
 	}
 	only, err := be.claim()
 	if err != nil {
