@@ -231,9 +231,12 @@ func (s *Scenario) fail(t *Tally, m mode, k int) (bool, error) {
 	if gaveUp != nil && !m.lasts {
 		return say("and the life does not go on", gaveUp)
 	}
-	forgetful := d.Clone()
-	forgetful.DropCaches()
-	live := d.Clone()
+	forgetful := func() *Disk {
+		c := d.Clone()
+		c.DropCaches()
+		return c
+	}
+	live := d.Clone
 	if m.lasts && m.all {
 		live = forgetful // a disk that fails for good works again once it was mounted anew
 	}
@@ -247,9 +250,9 @@ func (s *Scenario) fail(t *Tally, m mode, k int) (bool, error) {
 		what string
 		disk func() *Disk
 	}{
-		{"the process starts anew", func() *Disk { return live }},
+		{"the process starts anew", live},
 		{Nothing.String(), func() *Disk { return d.After(Nothing) }},
-		{"the caches are dropped", func() *Disk { return forgetful }},
+		{"the caches are dropped", forgetful},
 		{Everything.String(), func() *Disk { return d.After(Everything) }},
 		{Random(uint64(k)).String(), func() *Disk { return d.After(Random(uint64(k))) }},
 	} {
