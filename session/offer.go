@@ -24,15 +24,23 @@ type offer struct {
 	hash   checkpoint.Hash // of body
 	body   []byte
 	sealed bool
+	bare   bool // it is clear where it has to be sealed: anybody who can write to the relay can have made it
 }
 
-// open reads a relay's checkpoint. A clear one is taken only where a clear payload would be.
+// provedBy is nil if the offer may be taken: a bare one only with proof.
+func (o *offer) provedBy(proved bool) error {
+	if o.bare && !proved {
+		return fmt.Errorf("checkpoint of %s: %w", o.Author, &seal.BlobError{Label: label, Err: seal.ErrClear})
+	}
+	return nil
+}
+
+// open reads a relay's checkpoint.
 func (s *Session) open(c relay.Checkpoint) (offer, error) {
 	o := offer{Checkpoint: c, hash: checkpoint.Hash(c.Hash), body: c.Body}
 	if o.sealed = seal.LooksSealedBlob(c.Body); !o.sealed {
-		if policy := s.cfg.Seal.Policy(); len(policy.Scopes) > 0 && !policy.AcceptClear {
-			return offer{}, fmt.Errorf("checkpoint of %s: %w", c.Author, &seal.BlobError{Label: label, Err: seal.ErrClear})
-		}
+		policy := s.cfg.Seal.Policy()
+		o.bare = len(policy.Scopes) > 0 && !policy.AcceptClear
 		return o, nil
 	}
 	r, err := s.cfg.Seal.OpenBlob(bytes.NewReader(c.Body), label)

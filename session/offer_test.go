@@ -168,7 +168,7 @@ func TestACheckpointThatWasChangedIsRefusedWhateverWasChanged(t *testing.T) {
 		sum := sha256.Sum256(body)
 		bad.Hash = hex.EncodeToString(sum[:]) // whoever changes the bytes can name them anew
 		_, ok, err := b.Rebase(t.Context(), forged{r, bad})
-		known := errors.Is(err, seal.ErrTampered) || errors.Is(err, seal.ErrNoKey) || errors.Is(err, seal.ErrVersion) || errors.Is(err, seal.ErrClear)
+		known := errors.Is(err, seal.ErrTampered) || errors.Is(err, seal.ErrNoKey) || errors.Is(err, seal.ErrVersion) || errors.Is(err, checkpoint.ErrUnreadable)
 		if ok || !known {
 			t.Fatalf("%s: %v, %v", what, ok, err)
 		}
@@ -183,21 +183,47 @@ func TestACheckpointThatWasChangedIsRefusedWhateverWasChanged(t *testing.T) {
 	}
 	refused("longer", append(bytes.Clone(good.Body), 0))
 	refused("of another kind", other.Bytes())
-	plain, err := a.store().Newest(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	body, err := plain.Body()
-	if err != nil {
-		t.Fatal(err)
-	}
-	refused("clear", body)
 	if names, err := b.store().List(); err != nil || len(names) != 0 || !b.FoldedFrontier().Equal(before) {
 		t.Errorf("something was kept: %v, %v", names, err)
 	}
 	if got, ok, err := b.Rebase(t.Context(), r); err != nil || !ok || !got.Proved {
 		t.Errorf("the good one: %+v, %v, %v", got, ok, err)
 	}
+}
+
+func TestAClearCheckpointWhereThePolicySealsIsTakenWithProofOnlyAndReplaced(t *testing.T) {
+	r := collecting()
+	keys := keyFile(t)
+	a, b := newSmall(t, "a").under(keys, sealAll), newSmall(t, "b").under(keys, sealAll)
+	for i := range 20 {
+		intent(t, a, fmt.Sprint("run-", i), 1, oplog.StatusCommitted)
+	}
+	pumpAll(r, a, b)
+	a.under(keys, seal.Policy{}) // a person without the flags
+	if out := a.publish(r); !out.New || seal.LooksSealedBlob(newest(t, r).Body) {
+		t.Fatalf("%+v: want a clear checkpoint of what is clear", out)
+	}
+	collect(t, r)
+	c := newSmall(t, "c").under(keys, sealAll)
+	if _, err := c.Pump(t.Context(), r); !errors.Is(err, seal.ErrClear) {
+		t.Errorf("a device that cannot prove it: %v", err)
+	}
+	if names, err := c.store().List(); err != nil || len(names) != 0 {
+		t.Errorf("it kept %v, %v", names, err)
+	}
+	forger := made(t, chainOf(t, "x", "forged", 3)...)
+	if _, ok, err := b.Rebase(t.Context(), forged{r, forger}); ok || !errors.Is(err, seal.ErrClear) {
+		t.Errorf("a forged one: %v, %v", ok, err)
+	}
+	out := b.publish(r)
+	if out.Adopted == nil || !out.Adopted.Proved {
+		t.Errorf("a device that can prove it did %+v", out)
+	}
+	if b.publish(r); !seal.LooksSealedBlob(newest(t, r).Body) {
+		t.Error("it was not replaced by a sealed one")
+	}
+	pumpAll(r, a, b, c)
+	same(t, a, b, c)
 }
 
 func TestWhatCameSealedIsNeverGivenAwayInAClearCheckpoint(t *testing.T) {

@@ -152,6 +152,9 @@ func (s *Session) takeNewest(ctx context.Context, store relay.Collector, out *Pu
 		return base.Hash, true, nil // the own one, as far as can be seen without the key
 	case err != nil:
 		return "", false, err
+	case offered.bare && covered:
+		s.log.Warn("the relay's checkpoint is not sealed, and is replaced", "author", newest.Author)
+		return "", false, nil
 	case offered.hash == base.Hash || covered:
 		return offered.hash, true, nil
 	}

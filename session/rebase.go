@@ -101,6 +101,9 @@ func (s *Session) take(ctx context.Context, offered offer) (Adopted, error) {
 		return Adopted{}, err
 	}
 	proved, err := s.prove(&c.Header, &base)
+	if err == nil {
+		err = offered.provedBy(proved)
+	}
 	if err != nil {
 		return Adopted{}, err
 	}
@@ -240,6 +243,9 @@ func (s *Session) restore(ctx context.Context, r relay.Relay) error {
 		return errNothingNewer
 	}
 	offered, err := s.open(newest)
+	if err == nil {
+		err = offered.provedBy(false)
+	}
 	if err != nil {
 		return err
 	}
