@@ -42,7 +42,7 @@ func TestThreeNodesKeepTheirLogsBoundedAndAColdOneJoinsFromTheCheckpoint(t *test
 	start := func(i int) server { return fleet[i].serve("--checkpoint-every", "10", "--segment-bytes", "2000") }
 	nodes := make([]server, 3)
 	together(3, func(i int) { nodes[i] = start(i) })
-	const each = 8
+	const each = 5
 	together(3, func(i int) {
 		for n := range each {
 			fleet[i].run(fmt.Sprint("agent-", i), occ(n))
