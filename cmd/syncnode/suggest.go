@@ -7,7 +7,12 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/syncnode/syncnode/internal/meant"
 )
+
+// envPrefix begins the name of every variable of ours.
+const envPrefix = "SYNCNODE_"
 
 // flagError says more of a mistake in a flag: what was probably meant, or how a duration is written.
 func flagError(cmd *cobra.Command, err error) error {
@@ -15,8 +20,8 @@ func flagError(cmd *cobra.Command, err error) error {
 	var invalid *pflag.InvalidValueError
 	switch {
 	case errors.As(err, &unknown) && len(unknown.GetSpecifiedName()) > 1:
-		if meant := near(unknown.GetSpecifiedName(), flagNames(cmd)); meant != "" {
-			return usagef("%w; --%s is meant?", err, meant)
+		if word := meant.Word(unknown.GetSpecifiedName(), flagNames(cmd)); word != "" {
+			return usagef("%w; --%s is meant?", err, word)
 		}
 	case errors.As(err, &invalid) && invalid.GetFlag().Value.Type() == "duration":
 		return usagef("%w; durations are written 90s, 15m, 24h", err)
@@ -38,7 +43,7 @@ func checkEnv(root *cobra.Command, environ []string) error {
 	var visit func(*cobra.Command)
 	visit = func(cmd *cobra.Command) {
 		for _, name := range flagNames(cmd) {
-			known = append(known, envName(name))
+			known = append(known, strings.TrimPrefix(envName(name), envPrefix))
 		}
 		for _, sub := range cmd.Commands() {
 			visit(sub)
@@ -47,49 +52,13 @@ func checkEnv(root *cobra.Command, environ []string) error {
 	visit(root)
 	for _, kv := range environ {
 		name, value, _ := strings.Cut(kv, "=")
-		if value == "" || !strings.HasPrefix(name, "SYNCNODE_") || strings.HasPrefix(name, "SYNCNODE_RUN_") || slices.Contains(known, name) {
+		rest, ours := strings.CutPrefix(name, envPrefix)
+		if value == "" || !ours || strings.HasPrefix(rest, "RUN_") || slices.Contains(known, rest) {
 			continue
 		}
-		if meant := near(name, known); meant != "" {
-			return usagef("the environment has %s, which nothing reads; %s is meant? Rename it or unset it", name, meant)
+		if word := meant.Word(rest, known); word != "" {
+			return usagef("the environment has %s, which nothing reads; %s is meant? Rename it or unset it", name, envPrefix+word)
 		}
 	}
 	return nil
-}
-
-// near is the word that got is a slip of the hand away from, or "".
-func near(got string, words []string) string {
-	best, least := "", 3
-	for _, w := range words {
-		// In short words two other letters are another word.
-		most := 2
-		if len(strings.TrimPrefix(w, "SYNCNODE_")) < 8 {
-			most = 1
-		}
-		if d := distance(got, w); d <= most && d < least {
-			best, least = w, d
-		}
-	}
-	return best
-}
-
-// distance is how many letters to add, leave out or change make a into b.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		corner := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := corner
-			if a[i] != b[j] {
-				change++
-			}
-			corner = row[j+1]
-			row[j+1] = min(change, row[j]+1, corner+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -22,6 +22,7 @@ var may = map[string][]string{
 	// Leaves: each does one thing and knows nothing of the rest.
 	"internal/ident":    {},
 	"internal/child":    {},
+	"internal/meant":    {},
 	"internal/durable":  {},
 	"internal/embedded": {},
 	"internal/faultfs":  {"internal/durable"}, // tests alone import it
@@ -55,6 +56,7 @@ var may = map[string][]string{
 	"fence":         {"coord"},
 	"dispatch":      {"coord", "fence", "internal/ident"},
 	"internal/book": {"dispatch", "coord", "oplog", "journal", "journal/index", "internal/durable", "internal/ident"},
+	"node/config":   {"schedule", "schedule/due", "dispatch", "coord", "internal/ident", "internal/meant"},
 	"node":          {"session", "dispatch", "coord", "relay", "oplog", "seal", "checkpoint", "internal/durable"},
 }
 
@@ -135,6 +137,7 @@ var foreign = []struct {
 		[]string{"coord/etcd", "relay/etcd", "internal/embedded", "test/cluster"}},
 	{"go.etcd.io/etcd/server", "only the embedded wiring and the test harness carry a server",
 		[]string{"internal/embedded", "test/cluster"}},
+	{"go.yaml.in", "what is read from YAML is read strictly, in one place", []string{"node/config"}},
 	{"github.com/spf13", "flags belong to the program", nil},
 	{"go.etcd.io/bbolt", "only the derived index is a bbolt file", []string{"journal/index"}},
 }
