@@ -6,25 +6,21 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/syncnode/syncnode/relay"
-	"github.com/syncnode/syncnode/relay/dir"
 	"github.com/syncnode/syncnode/relay/relaytest"
 )
 
 // A folder on a USB stick, on Windows or on a Mac takes two names that differ in case for one, and has neither owners nor links.
 func TestConformanceOnAFileSystemThatFoldsCase(t *testing.T) {
 	mount := foldingMount(t)
-	relaytest.Run(t, relaytest.Options{Slack: slack, New: func(t *testing.T, maxBytes int64) func() relay.Relay {
+	conform(t, 2000, func(t *testing.T) string {
 		root, err := os.MkdirTemp(mount, "relay-")
 		if err != nil {
 			t.Fatal(err)
 		}
-		return func() relay.Relay {
-			return open(t, dir.Config{Path: root, MaxBytes: maxBytes, SegmentBytes: 2000, Poll: time.Millisecond})
-		}
-	}})
+		t.Cleanup(func() { os.RemoveAll(root) })
+		return root
+	})
 }
 
 func TestDevicesThatDifferInCaseAloneDoNotMeetOnAFileSystemThatFoldsCase(t *testing.T) {
@@ -73,7 +69,7 @@ func foldingMount(t *testing.T) string {
 	if err := os.WriteFile(image, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Truncate(image, 64<<20); err != nil {
+	if err := os.Truncate(image, 128<<20); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Mkdir(mount, 0o700); err != nil {

@@ -20,32 +20,35 @@ const slack = 16 << 10
 
 func TestConformance(t *testing.T) {
 	for name, segment := range map[string]int64{"one segment": 0, "many segments": 2000} {
-		t.Run(name, func(t *testing.T) {
-			last := "" // the folder that was made last
-			newAt := func(t *testing.T, maxBytes int64, now func() time.Time) func() relay.Relay {
-				root := t.TempDir()
-				last = root
-				return func() relay.Relay {
-					return open(t, dir.Config{FS: newSwift(t, root), MaxBytes: maxBytes, SegmentBytes: segment, Poll: time.Millisecond, Now: now})
+		t.Run(name, func(t *testing.T) { conform(t, segment, func(t *testing.T) string { return t.TempDir() }) })
+	}
+}
+
+// conform runs the suite over folders that place makes.
+func conform(t *testing.T, segment int64, place func(t *testing.T) string) {
+	last := "" // the folder that was made last
+	newAt := func(t *testing.T, maxBytes int64, now func() time.Time) func() relay.Relay {
+		root := place(t)
+		last = root
+		return func() relay.Relay {
+			return open(t, dir.Config{FS: newSwift(t, root), MaxBytes: maxBytes, SegmentBytes: segment, Poll: time.Millisecond, Now: now})
+		}
+	}
+	relaytest.Run(t, relaytest.Options{
+		Slack: slack,
+		New:   func(t *testing.T, maxBytes int64) func() relay.Relay { return newAt(t, maxBytes, time.Now) },
+		NewAt: newAt,
+		Slow:  true,
+		Damage: func(t *testing.T, _ relay.Relay) {
+			for name, data := range files(t, last) {
+				if strings.HasSuffix(name, ".bin") {
+					b := []byte(data)
+					b[len(b)-3] ^= 1
+					put(t, filepath.Join(last, name), string(b))
 				}
 			}
-			relaytest.Run(t, relaytest.Options{
-				Slack: slack,
-				New:   func(t *testing.T, maxBytes int64) func() relay.Relay { return newAt(t, maxBytes, time.Now) },
-				NewAt: newAt,
-				Slow:  true,
-				Damage: func(t *testing.T, _ relay.Relay) {
-					for name, data := range files(t, last) {
-						if strings.HasSuffix(name, ".bin") {
-							b := []byte(data)
-							b[len(b)-3] ^= 1
-							put(t, filepath.Join(last, name), string(b))
-						}
-					}
-				},
-			})
-		})
-	}
+		},
+	})
 }
 
 // swift is a folder that waits for no disk: tests of what is answered need none.
