@@ -24,8 +24,8 @@ type Agent struct {
 	ended    []Missed  // to be handed out
 }
 
-// A waiting occurrence is to be begun until a time, and then no more.
-type waiting struct{ at, until time.Time }
+// A waiting occurrence may be begun until a time, and if the agent is taken by another run only until a sooner one.
+type waiting struct{ at, taken, until time.Time }
 
 // New gives the agent of a schedule of which all up to through is decided: the newest occurrence that the ledger knows
 // as begun, or the log as missed. If neither knows any, or the schedule is another one since, through is the wall clock
@@ -109,13 +109,20 @@ func (a *Agent) Next() (time.Time, bool) {
 	return a.schedule.Next(a.mark)
 }
 
-// expire gives up what has waited too long.
+// expire gives up what has waited too long. What nothing but the ledger's silence kept from being begun on time is
+// late by now, and waits as what is caught up does.
 func (a *Agent) expire(wall time.Time, state State) {
+	taken := state.Running || state.Busy
 	n := 0
-	for n < len(a.waiting) && wall.After(a.waiting[n].until) {
+	for n < len(a.waiting) && (wall.After(a.waiting[n].until) || taken && wall.After(a.waiting[n].taken)) {
 		n++
 	}
 	a.drop(n, because(state, Window))
+	for i, w := range a.waiting {
+		if !taken && wall.After(w.taken) {
+			a.waiting[i].taken = w.until
+		}
+	}
 }
 
 // because is what hinders the agent, or otherwise if nothing does.
@@ -167,7 +174,7 @@ func (a *Agent) advance(wall time.Time, state State) {
 		a.skip(later(a.mark, horizon.Add(-1)), before, Superseded)
 	}
 	for _, at := range fresh {
-		a.waiting = append(a.waiting, waiting{at, a.until(at, wall)})
+		a.waiting = append(a.waiting, waiting{at, a.taken(at, wall), at.Add(a.policy.window())})
 	}
 	a.drop(len(a.waiting)-a.policy.most(), because(state, Superseded))
 }
@@ -185,9 +192,9 @@ func (a *Agent) newest(last, wall time.Time) []time.Time {
 	return found
 }
 
-// until says how long an occurrence may wait. One on time that nothing is to wait for, by overlap: skip, is given as
-// long as a trigger may be off; a predecessor's lease often ends within it. Behind others it waits as they do.
-func (a *Agent) until(at, wall time.Time) time.Time {
+// taken says how long an occurrence may wait for another run. One on time, by overlap: skip, is given as long as a
+// trigger may be off; a predecessor's lease often ends within it. Behind others it waits as they do.
+func (a *Agent) taken(at, wall time.Time) time.Time {
 	if wall.Sub(at) <= schedule.Tolerance && a.policy.Overlap != OverlapQueue && len(a.waiting) == 0 {
 		return at.Add(schedule.Tolerance)
 	}
@@ -258,6 +265,7 @@ func (a *Agent) wait(now Reading, wall time.Time) time.Duration {
 	}
 	if len(a.waiting) > 0 {
 		sooner(a.waiting[0].at.Sub(wall))
+		sooner(a.waiting[0].taken.Sub(wall) + 1)
 		sooner(a.waiting[0].until.Sub(wall) + 1)
 		sooner(a.rate.wait(now))
 	}

@@ -23,6 +23,7 @@ type desk struct {
 	state  due.State
 	begun  []time.Time
 	missed []due.Missed
+	silent bool // the ledger does not answer: nothing that is offered can be begun
 }
 
 func newDesk(t *testing.T, spec, zone string, p due.Policy, now string) *desk {
@@ -44,7 +45,7 @@ func instant(text string) time.Time {
 	return at
 }
 
-// at puts both clocks forward to an instant and steps; a run that begins ends at once, unless long is set.
+// at puts both clocks forward to an instant and steps; a run that begins ends at once.
 func (d *desk) at(text string) time.Duration {
 	wall := instant(text)
 	d.now.Boot += max(wall.Sub(d.now.Wall), 0)
@@ -60,7 +61,7 @@ func (d *desk) step() time.Duration {
 		if dec.Wait <= 0 || dec.Wait > due.MaxWait {
 			d.t.Fatalf("at %s: wait %s", d.now.Wall, dec.Wait)
 		}
-		if !dec.Begin {
+		if !dec.Begin || d.silent {
 			return dec.Wait
 		}
 		if dec.Due.After(d.now.Wall) {
@@ -247,6 +248,17 @@ func TestTheBugsOfOtherSchedulers(t *testing.T) {
 				d.at("2026-01-01T07:00:00Z")
 				d.state.Busy = false
 				d.at("2026-01-01T07:01:00Z")
+			}, begun: "02:00:00"},
+		{name: "an outage of the ledger is an outage: what was seen on time is begun after it", spec: "0 2 * * *", policy: last,
+			from: "2026-01-01T01:00:00Z", story: func(d *desk) {
+				d.silent = true
+				d.at("2026-01-01T02:00:00Z")
+				d.at("2026-01-01T02:00:31Z")
+				d.at("2026-01-01T02:10:00Z")
+				d.silent, d.state.Busy = false, true // a lease of before the outage
+				d.at("2026-01-01T02:10:01Z")
+				d.state.Busy = false
+				d.at("2026-01-01T02:10:15Z")
 			}, begun: "02:00:00"},
 		{name: "a pause: nothing is caught up after it", spec: "0 * * * *", policy: last,
 			from: "2026-01-01T00:30:00Z", story: func(d *desk) {

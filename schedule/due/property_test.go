@@ -26,6 +26,7 @@ type world struct {
 	state  due.State
 	begun  []time.Time
 	missed []due.Missed
+	silent bool // the ledger does not answer
 }
 
 func (w *world) through() time.Time {
@@ -76,6 +77,9 @@ func (w *world) step(dies bool) {
 		w.t.Fatalf("%s is offered to an agent that is %+v", d.Due, w.state)
 	case slices.ContainsFunc(w.begun, d.Due.Equal):
 		w.t.Fatalf("%s is offered twice", d.Due)
+	}
+	if w.silent {
+		return
 	}
 	die := 3
 	if dies {
@@ -191,6 +195,14 @@ func TestEveryOccurrenceEndsOnceAsBegunOrMissedWhateverTheClocksAndProcessesDo(t
 			"put back": func() {
 				w.now.Wall = w.now.Wall.Add(-time.Duration(rapid.IntRange(0, 2*3600).Draw(t, "s")) * time.Second)
 				w.step(false)
+			},
+			"no ledger": func() {
+				w.silent = true
+				w.onTime(0)
+				w.step(false)
+				forward(90_000)
+				w.step(false)
+				w.silent = false
 			},
 			"dies at its work":  func() { w.onTime(0); w.step(true) },
 			"killed":            func() { w.state.Running = false; w.restart() },
