@@ -182,9 +182,11 @@ func TestAFleetHealsFromAnything(t *testing.T) {
 		first, runs = rand.Uint64N(1<<40), number(t, "FLEET_RUNS", runs)
 		t.Logf("seeds from %d on", first)
 	}
-	for seed := first; seed < first+uint64(runs) && !t.Failed(); seed++ {
+	seed := first
+	for ; seed < first+uint64(runs) && !t.Failed(); seed++ {
 		try(t, written(seed, steps))
 	}
+	t.Logf("%d fleets of %d steps", seed-first, steps)
 }
 
 // What once went wrong does not do so again.

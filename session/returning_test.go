@@ -68,6 +68,33 @@ func TestABackupIsFrozenAlsoWhenWhatItLacksWasCollected(t *testing.T) {
 	}
 }
 
+// The checkpoint only says that the chain went on; where both part is found in the relay's.
+func TestAForkThatACheckpointShowedIsWrittenAgainFromWhereItParted(t *testing.T) {
+	r := collecting()
+	a, b := newSmall(t, "a"), newSmall(t, "b")
+	a.some(3)
+	a.pump(r)
+	copied := copyOf(t, a)
+	copied.wall.add(time.Second)
+	copied.write(oplog.Conversation, `{"id":"of the copy"}`)
+	a.some(4)
+	pumpAll(r, a, b)
+	a.publish(r) // and nothing is collected
+	if _, _, err := copied.Rebase(t.Context(), r); !errors.Is(err, session.ErrFrozen) {
+		t.Fatalf("got %v", err)
+	}
+	if _, err := copied.Pump(t.Context(), r); !errors.Is(err, session.ErrFrozen) {
+		t.Fatalf("got %v", err)
+	}
+	note, ok, err := copied.journal().Frozen()
+	if err != nil || !ok || note.First != 3 || !note.Fork {
+		t.Errorf("noted %+v, %v, %v", note, ok, err)
+	}
+	if n := reissue(t, copied, renewed(t, copied)); n != 1 {
+		t.Errorf("%d ops were written again", n)
+	}
+}
+
 // Nothing shows that the relay had them: rather twice than never.
 func TestWhatTheRelayMayHaveCollectedIsWrittenAgainIfNothingShowsIt(t *testing.T) {
 	r := collecting()
