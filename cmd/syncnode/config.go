@@ -129,7 +129,13 @@ func oneFile(cmd *cobra.Command, args []string) error {
 
 // loadConfig reads a configuration; its mistakes are told line by line, so that editors find them.
 func loadConfig(cmd *cobra.Command, path string) (*config.File, error) {
-	f, err := config.Load(path)
+	var f *config.File
+	var err error
+	if path == "-" {
+		f, err = config.Read(path, cmd.InOrStdin())
+	} else {
+		f, err = config.Load(path)
+	}
 	if !errors.Is(err, config.ErrInvalid) {
 		return f, err
 	}

@@ -22,7 +22,7 @@
 //
 // # Concurrency
 //
-// All functions are pure but [Load]. A [File] is not changed after it was read.
+// All functions but [Load] and [Read] are pure. A [File] is not changed after it was read.
 package config
 
 import (
@@ -170,17 +170,18 @@ func (f *File) Agent(id string) (Agent, bool) {
 	return f.Agents[i], true
 }
 
-// Load reads the file at a path, or standard input for "-".
+// Load reads the file at a path.
 func Load(path string) (*File, error) {
-	in, name := os.Stdin, "-"
-	if path != "-" {
-		f, err := os.Open(path)
-		if err != nil {
-			return nil, fmt.Errorf("read the configuration: %w", err)
-		}
-		defer f.Close()
-		in, name = f, path
+	in, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the configuration: %w", err)
 	}
+	defer in.Close()
+	return Read(path, in)
+}
+
+// Read reads a file from a stream, at most as much as a file may have; name is what errors call it.
+func Read(name string, in io.Reader) (*File, error) {
 	data, err := io.ReadAll(io.LimitReader(in, MaxSize+1))
 	if err != nil {
 		return nil, fmt.Errorf("read the configuration %s: %w", name, err)

@@ -301,3 +301,18 @@ func TestAFileIsLoadedAndOneThatIsMissingIsNoMistakeInIt(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+func TestTheExampleInTheDocsIsRight(t *testing.T) {
+	page, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(page), "```\nversion: 1\n")
+	text, _, closed := strings.Cut(rest, "```")
+	if !found || !closed {
+		t.Fatal("there is none")
+	}
+	if f, err := config.Parse("f", []byte("version: 1\n"+text)); err != nil || len(f.Agents) != 3 || len(f.Notes) != 0 {
+		t.Errorf("%+v %v", f, err)
+	}
+}
