@@ -244,7 +244,7 @@ func (w *matrixWorld) check(d *faultfs.Disk, facts []any) error {
 
 func matrixOf(w *matrixWorld, steps func(l *matrixLife) []func() error) *faultfs.Scenario {
 	w.steps = steps
-	return &faultfs.Scenario{Seeds: 1, Sample: 4, Life: w.life, Check: w.check}
+	return &faultfs.Scenario{Seeds: 1, Sample: 9, Life: w.life, Check: w.check}
 }
 
 func newMatrixWorld(t testing.TB) *matrixWorld {

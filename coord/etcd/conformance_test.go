@@ -10,6 +10,7 @@ import (
 )
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	client := three(t).Client(t)
 	coordtest.Run(t, func(*testing.T) coordtest.Backend {
 		ns := namespace()

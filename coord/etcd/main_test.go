@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"sync"
@@ -27,6 +28,10 @@ var shared struct {
 
 func TestMain(m *testing.M) {
 	cluster.RunMember()
+	// What runs side by side waits for leases and replies; what the command line says wins.
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		panic(err)
+	}
 	code := m.Run()
 	for _, c := range []*cluster.Cluster{shared.c, counted.c} {
 		if c != nil {

@@ -96,9 +96,10 @@ func TestAGrantOutlastsAnOutageOfMoreThanOneRound(t *testing.T) {
 }
 
 func TestAHolderThatIsCutOffKnowsBeforeAnotherIsGranted(t *testing.T) {
+	t.Parallel()
 	cl := three(t)
 	ns := namespace()
-	const class = 6 * time.Second // a third of it is what a busy machine has to end a context in
+	const class = 5 * time.Second // a third of it is what a busy machine has to end a context in
 	for _, cut := range []string{"reset", "silent", "unheard"} {
 		t.Run(cut, func(t *testing.T) {
 			t.Parallel()
@@ -177,6 +178,7 @@ func TestARequestHeldByTheNetworkCannotLandAfterItWasGivenUp(t *testing.T) {
 
 // The message of a failed call names what was asked, of which agent, where, and what came back.
 func TestADeadlineIsNeverTheWholeMessage(t *testing.T) {
+	t.Parallel()
 	cl := three(t)
 	for _, cut := range []string{"reset", "silent"} {
 		proxy, err := cl.NewClientProxy()

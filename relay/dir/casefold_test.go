@@ -12,6 +12,7 @@ import (
 
 // A folder on a USB stick, on Windows or on a Mac takes two names that differ in case for one, and has neither owners nor links.
 func TestConformanceOnAFileSystemThatFoldsCase(t *testing.T) {
+	t.Parallel()
 	mount := foldingMount(t)
 	conform(t, 2000, func(t *testing.T) string {
 		root, err := os.MkdirTemp(mount, "relay-")

@@ -111,6 +111,7 @@ func (k *keeper) check(t *testing.T, root string) {
 }
 
 func TestACrashAtAnyCallOfACollectionLosesNothingThatIsNotInTheCheckpoint(t *testing.T) {
+	t.Parallel()
 	for call := 1; ; call++ {
 		hard := call%2 == 0 // a power loss: a write is torn, and what was not synced is gone
 		root, k := t.TempDir(), newKeeper(t)
@@ -143,6 +144,7 @@ func TestACrashAtAnyCallOfACollectionLosesNothingThatIsNotInTheCheckpoint(t *tes
 }
 
 func TestAnyCallOfACollectionMayFailOnce(t *testing.T) {
+	t.Parallel()
 	for call := 1; ; call++ {
 		root, k := t.TempDir(), newKeeper(t)
 		d := newDisk(t, root)

@@ -46,6 +46,7 @@ func (c *copier) step(source map[string]string) {
 }
 
 func TestFilesThatArriveLateInAnyOrderAndInPiecesGiveEveryChainInTheEnd(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		source, dest := t.TempDir(), t.TempDir()
 		segment := rapid.SampledFrom([]int64{1, 900, 3000, 1 << 20}).Draw(rt, "segment size")

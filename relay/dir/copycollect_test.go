@@ -22,6 +22,7 @@ import (
 // which a copier carries files and deletions to another. Whoever reads there gets ops of the chains and no others, or is sent to a
 // checkpoint that is there, or told that something has not arrived; in the end it has a way to all ops.
 func TestCheckpointsAndCollectionsThatArriveLateInAnyOrderGiveEveryReaderAWay(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		source, dest := t.TempDir(), t.TempDir()
 		now := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)

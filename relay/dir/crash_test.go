@@ -82,6 +82,7 @@ func (l *life) check(t *testing.T, root string) {
 }
 
 func TestACrashAtAnyCallLosesNothingThatWasAnsweredFor(t *testing.T) {
+	t.Parallel()
 	for _, torn := range []bool{false, true} {
 		for _, lose := range []bool{false, true} {
 			t.Run(fmt.Sprintf("torn %v, unsynced lost %v", torn, lose), func(t *testing.T) {
@@ -132,6 +133,7 @@ func crashAt(t *testing.T, call int, torn, lose bool) (done bool) {
 }
 
 func TestAnyCallMayFailOnceAndWhatIsAnsweredForLaterIsOnTheDisk(t *testing.T) {
+	t.Parallel()
 	for _, injected := range []error{errDisk, syscall.ENOSPC} {
 		for _, torn := range []bool{false, true} {
 			for call := 1; ; call++ {

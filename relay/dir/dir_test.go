@@ -19,6 +19,7 @@ import (
 const slack = 16 << 10
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	for name, segment := range map[string]int64{"one segment": 0, "many segments": 2000} {
 		t.Run(name, func(t *testing.T) { conform(t, segment, func(t *testing.T) string { return t.TempDir() }) })
 	}
