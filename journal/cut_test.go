@@ -383,3 +383,38 @@ func TestTheCutOnDiskIsTheGoldenOne(t *testing.T) {
 		}
 	}
 }
+
+func TestASeriesWhoseBeginningIsGoneWithoutACutIsLost(t *testing.T) {
+	for _, series := range []string{"own", "peers"} {
+		for _, how := range []string{"CUT.json removed", "first segment removed"} {
+			t.Run(series+", "+how, func(t *testing.T) {
+				dir := t.TempDir()
+				j, own, peers := history(t, small(dir))
+				switch how {
+				case "CUT.json removed":
+					heads := []oplog.Op{own[6]}
+					if series == "peers" {
+						heads = []oplog.Op{peers[4]}
+					}
+					if err := cut(j, cutAt(hashes[0], heads...)); err != nil {
+						t.Fatal(err)
+					}
+					compact(t, j)
+					if _, err := journal.Open(context.Background(), small(dir)); err != nil {
+						t.Fatalf("with its cut: %v", err)
+					}
+					if err := (journal.OS{}).Remove(filepath.Join(dir, "CUT.json")); err != nil {
+						t.Fatal(err)
+					}
+				default:
+					if err := (journal.OS{}).Remove(names(t, dir, series+"-*")[0]); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if _, err := journal.Open(context.Background(), small(dir)); !errors.Is(err, journal.ErrLost) {
+					t.Errorf("opened: %v", err)
+				}
+			})
+		}
+	}
+}

@@ -28,6 +28,9 @@ func (j *Journal) follow(t tail) (tail, error) {
 		if err != nil || len(numbers) == 0 {
 			return t, err
 		}
+		if err := j.rooted(s, numbers[0]); err != nil {
+			return t, err
+		}
 		if t, err = j.enter(t, numbers[len(numbers)-1]); err != nil {
 			return t, err
 		}
@@ -50,6 +53,27 @@ func (j *Journal) follow(t tail) (tail, error) {
 		}
 		fresh = true
 	}
+}
+
+// rooted refuses a series that begins with a later segment than the first, unless a cut says that what is before may be gone. A cut is on
+// the disk before anything is dropped under it, so it is read after the segments were listed.
+func (j *Journal) rooted(s Series, first uint64) error {
+	if first == 0 {
+		return nil
+	}
+	r, ok, err := j.readCut()
+	if err != nil {
+		return err
+	}
+	from := r.Peers
+	if s == Own {
+		from = r.Own
+	}
+	if ok && first <= from {
+		return nil
+	}
+	return fmt.Errorf("%w: %s is the first segment, and no %s says that those before it may be gone: put it or them back from a backup, or keep this directory and give the device another",
+		ErrLost, segmentName(s, first), cutName)
 }
 
 // dropped reports whether another process has gone on to a later segment than t's and compacted t's away.
