@@ -28,7 +28,7 @@ func chain(t *testing.T, device string, at time.Time, word string, before []oplo
 
 func pushTo(t *testing.T, folder string, ops []oplog.Op) {
 	t.Helper()
-	r, err := relaydir.Open(relaydir.Config{Path: folder})
+	r, err := relaydir.Open(relaydir.Config{Path: folder, Namespace: "accepts"})
 	must(t, err)
 	if _, err := r.Push(t.Context(), ops[0].Device, ops); err != nil {
 		t.Fatal(err)

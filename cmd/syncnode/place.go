@@ -47,14 +47,14 @@ func (p *placeFlags) check(none bool) error {
 }
 
 // open opens the relay under its name; a folder needs no backend. It is open for as long as the process lives.
-func (p *placeFlags) open(ctx context.Context, be *backend) (name string, r relay.Relay, err error) {
+func (p *placeFlags) open(ctx context.Context, be *backend, namespace string) (name string, r relay.Relay, err error) {
 	if path := p.dir(); path != "" {
-		r, err := relaydir.Open(relaydir.Config{Path: path})
+		r, err := relaydir.Open(relaydir.Config{Path: path, Namespace: namespace})
 		return "dir", r, err
 	}
 	f := be.flags
 	ctx, cancel := context.WithTimeoutCause(ctx, f.timeout, fmt.Errorf("%s did not answer within %s", be.where, f.timeout))
 	defer cancel()
-	r, err = relayetcd.Open(ctx, relayetcd.Config{Client: be.client, Namespace: f.namespace, MaxBytes: p.max})
+	r, err = relayetcd.Open(ctx, relayetcd.Config{Client: be.client, Namespace: namespace, MaxBytes: p.max})
 	return "etcd", r, causeOf(ctx, err)
 }

@@ -66,7 +66,7 @@ func (f *relayFlags) with(cmd *cobra.Command, verb func(ctx context.Context, s *
 	if err != nil {
 		return err
 	}
-	name, r, err := f.place.open(ctx, be)
+	name, r, err := f.place.open(ctx, be, f.namespace)
 	if err != nil {
 		return err
 	}

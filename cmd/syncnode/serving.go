@@ -37,7 +37,7 @@ func (f *serveFlags) serve(ctx context.Context, log *slog.Logger) error {
 	defer be.close()
 	s := &serving{f: f, be: be, log: log, relays: map[string]relay.Relay{}}
 	if f.place.relay != "none" {
-		name, r, err := f.place.open(ctx, be)
+		name, r, err := f.place.open(ctx, be, f.namespace)
 		if err != nil {
 			return err
 		}

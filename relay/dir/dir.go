@@ -77,6 +77,7 @@ const (
 // A Config describes a relay in a folder. Zero fields take their defaults.
 type Config struct {
 	Path         string           // of the folder; its parent has to be there
+	Namespace    string           // keeps apart those that share Path, each in a folder inside; empty: Path is the relay's alone
 	FS           FS               // in place of Path; stays the caller's
 	MaxBytes     int64            // of all segments and checkpoints of all devices; 0: as much as the disk takes
 	SegmentBytes int64            // size from which on a segment is followed by a new one; DefaultSegmentBytes
@@ -137,6 +138,12 @@ func Open(cfg Config) (*Relay, error) {
 		return nil, &relay.InvalidError{Err: errors.New("no folder given")}
 	}
 	r.where = filepath.Clean(cfg.Path)
+	if cfg.Namespace != "" {
+		if err := makeShared(r.where); err != nil {
+			return nil, fmt.Errorf("open relay folder %s: %w: %w", r.where, relay.ErrNotSent, err)
+		}
+		r.where = filepath.Join(r.where, namespaceFolder(cfg.Namespace))
+	}
 	root, err := OpenFS(r.where)
 	if err != nil {
 		return nil, fmt.Errorf("open relay folder %s: %w: %w", r.where, relay.ErrNotSent, err)

@@ -60,6 +60,15 @@ func OpenFS(name string) (FS, error) {
 	return rooted{root}, nil
 }
 
+// makeShared makes a folder that several relays share, as OpenFS makes one.
+func makeShared(name string) error {
+	root, err := OpenFS(name)
+	if err != nil {
+		return err
+	}
+	return root.(rooted).root.Close()
+}
+
 func (r rooted) Open(name string, flag int) (File, error) {
 	before, err := r.root.Lstat(name)
 	switch {

@@ -58,6 +58,12 @@ func folderName(device string) string {
 	return string(b)
 }
 
+// namespaceFolder spells a namespace as folderName spells a device, and is the name of no device.
+func namespaceFolder(namespace string) string {
+	kind, rest, _ := strings.Cut(folderName(namespace), "-")
+	return map[string]string{"d": "n-", "b": "m-"}[kind] + rest
+}
+
 // folderDevice reads a name as folderName writes it.
 func folderDevice(name string) (string, bool) {
 	var device []byte

@@ -352,3 +352,20 @@ func TestDevicesWhoseNamesDifferOnlyByCaseHaveFoldersOfTheirOwn(t *testing.T) {
 		t.Errorf("oddities %v", rep.Oddities)
 	}
 }
+
+func TestNamespacesThatShareAFolderDoNotMeet(t *testing.T) {
+	shared := filepath.Join(t.TempDir(), "shared")
+	in := func(namespace string) *dir.Relay { return open(t, dir.Config{Path: shared, Namespace: namespace}) }
+	for _, namespace := range []string{"prod", "Prod", "prod.eu", strings.Repeat("Long", 30)} {
+		a := relaytest.NewAuthor("a")
+		r := in(namespace)
+		push(t, r, a.Write(t, 2, 60))
+		wantOps(t, pull(t, in(namespace))["a"], a.Ops)
+		if roster, err := r.Roster(t.Context()); err != nil || len(roster) != 1 {
+			t.Errorf("%s: %d devices, %v", namespace, len(roster), err)
+		}
+	}
+	if _, err := dir.Open(dir.Config{Path: filepath.Join(shared, "not", "mounted"), Namespace: "prod"}); !errors.Is(err, relay.ErrNotSent) {
+		t.Errorf("a folder whose parent is missing: %v", err)
+	}
+}
