@@ -24,7 +24,7 @@ var may = map[string][]string{
 	"internal/child":    {},
 	"internal/meant":    {},
 	"internal/durable":  {},
-	"internal/embedded": {},
+	"internal/embedded": {"internal/durable"},
 	"internal/faultfs":  {"internal/durable"}, // tests alone import it
 	"internal/proc":     {"internal/durable", "internal/ident"},
 	"schedule":          {},

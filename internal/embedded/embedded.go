@@ -26,6 +26,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -34,6 +35,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"golang.org/x/sys/unix"
+
+	"github.com/syncnode/syncnode/internal/durable"
 )
 
 // ErrBusy means that another process serves the directory.
@@ -111,26 +114,66 @@ func Open(ctx context.Context, cfg Config) (*Server, error) {
 	return s, nil
 }
 
+// longestStart is how long a member may take until it serves: more than any log that this directory gathers.
+const longestStart = time.Minute
+
 func (s *Server) start(ctx context.Context, agent string) error {
 	socket, err := socketPath(s.dir)
 	if err != nil {
 		return err
 	}
 	s.socket, s.endpoint = socket, "unix://"+socket
+	if err := s.prepare(); err != nil {
+		return fmt.Errorf("embedded etcd in %s: %w", s.dir, err)
+	}
 	if s.etcd, err = embed.StartEtcd(s.config()); err != nil {
 		return fmt.Errorf("embedded etcd in %s: %w", s.dir, err)
 	}
+	slow, cancel := context.WithTimeoutCause(ctx, longestStart,
+		fmt.Errorf("nothing within %s: it may be damaged, and etcd.log there may say how; put a backup back, or use another data directory", longestStart))
+	defer cancel()
 	select {
 	case <-s.etcd.Server.ReadyNotify():
 	case err := <-s.etcd.Err():
 		return fmt.Errorf("embedded etcd in %s: %w", s.dir, err)
-	case <-ctx.Done():
-		return fmt.Errorf("embedded etcd in %s did not become ready: %w", s.dir, context.Cause(ctx))
+	case <-slow.Done():
+		return fmt.Errorf("embedded etcd in %s did not become ready: %w", s.dir, context.Cause(slow))
+	}
+	if err := s.made(); err != nil {
+		return fmt.Errorf("embedded etcd in %s: %w", s.dir, err)
 	}
 	if err := revokeAll(ctx, s.Endpoint()); err != nil {
 		return err
 	}
 	return s.sign(Owner{PID: os.Getpid(), Agent: agent, Since: time.Now(), Endpoint: s.Endpoint()})
+}
+
+// unmade lies in the directory until its member has served for the first time.
+const unmade = "unmade"
+
+// prepare clears away a member whose first start was cut short: etcd starts it again without any member in its cluster, and it would
+// never serve. Nothing was ever asked of it, since nobody learns of a member before it has served.
+func (s *Server) prepare() error {
+	mark, member := filepath.Join(s.dir, unmade), filepath.Join(s.dir, "member")
+	_, err := os.Stat(mark)
+	switch {
+	case err == nil:
+		return os.RemoveAll(member)
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	if _, err := os.Stat(member); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return durable.Write(mark, nil, 0o600)
+}
+
+// made says that the member has served. It is durable before anything is asked of it.
+func (s *Server) made() error {
+	if err := os.Remove(filepath.Join(s.dir, unmade)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return durable.SyncDir(s.dir)
 }
 
 func (s *Server) config() *embed.Config {
@@ -156,6 +199,11 @@ func (s *Server) config() *embed.Config {
 // Close stops the member and gives the directory back.
 func (s *Server) Close() {
 	if s.etcd != nil {
+		select {
+		case <-s.etcd.Server.ReadyNotify():
+		default:
+			s.etcd.Server.HardStop() // Close waits for a server that is ready or stopped
+		}
 		s.etcd.Close()
 	}
 	if s.socket != "" {

@@ -3,6 +3,7 @@ package embedded
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -130,5 +131,48 @@ func TestOnlyTheOwnerMayEnterTheDirectory(t *testing.T) {
 	}
 	if info.Mode().Perm() != 0o700 {
 		t.Errorf("mode %v, want 0700", info.Mode().Perm())
+	}
+}
+
+func TestAFirstStartThatWasCutShortIsBegunAnewAndNeverHangs(t *testing.T) {
+	for name, cut := range map[string]func(t *testing.T, dir string){
+		"given up before it served": func(t *testing.T, dir string) {
+			ctx, giveUp := context.WithCancel(t.Context())
+			giveUp()
+			if s, err := Open(ctx, Config{Dir: dir}); err == nil {
+				s.Close()
+				t.Fatal("it was opened although its context had ended")
+			}
+		},
+		"killed after its files were begun": func(t *testing.T, dir string) {
+			for name, text := range map[string]string{unmade: "", "member/member/wal/0.tmp": "half", "member/member/snap/db": ""} {
+				if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700), os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "etcd")
+			cut(t, dir)
+			if _, err := os.Stat(filepath.Join(dir, unmade)); err != nil {
+				t.Fatalf("nothing says that the member never served: %v", err)
+			}
+			for round, want := range []int64{0, 1} {
+				s := open(t, Config{Dir: dir})
+				if _, err := os.Stat(filepath.Join(dir, unmade)); !errors.Is(err, fs.ErrNotExist) {
+					t.Errorf("it serves, and is still said to be unmade: %v", err)
+				}
+				c := dial(t, s)
+				got, err := c.Get(t.Context(), "kept")
+				if err != nil || got.Count != want {
+					t.Errorf("round %d: %d keys, %v; want %d", round, got.Count, err, want)
+				}
+				if _, err := c.Put(t.Context(), "kept", "1"); err != nil {
+					t.Fatal(err)
+				}
+				s.Close()
+			}
+		})
 	}
 }
