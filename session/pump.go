@@ -196,6 +196,9 @@ func (p *pump) offer(ctx context.Context) error {
 		if helloErr != nil {
 			return helloErr
 		}
+		if again.Instance != p.info.Instance { // what was found out so far is of the other one: the next pump begins anew
+			return fmt.Errorf("push: %w: the relay has become another store", relay.ErrNotSent)
+		}
 		if again.Known == p.info.Known && again.Head == p.info.Head {
 			return err
 		}

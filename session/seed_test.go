@@ -244,3 +244,19 @@ func TestASeedThatWasInterruptedIsTakenUpByTheNextPump(t *testing.T) {
 		}
 	}
 }
+
+// A store that is changed in the middle of a pump: what the pump knows is of the one before.
+func TestARelayThatBecomesAnotherStoreWhileItIsSeededIsBegunAnew(t *testing.T) {
+	_, _, devices := anchoredFleet(t, "a", "b")
+	liar := relaytest.NewLiar(collecting())
+	liar.Tell(lies["it is another one each time"].lie(nil))
+	if rep, err := devices[0].Pump(t.Context(), liar); !errors.Is(err, relay.ErrNotSent) || rep.Seeded == "" || rep.Acked {
+		t.Errorf("%+v, %v", rep, err)
+	}
+	for range 2 {
+		for _, d := range devices {
+			d.pump(liar)
+		}
+	}
+	same(t, devices...)
+}
