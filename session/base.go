@@ -43,8 +43,7 @@ type Facts struct {
 }
 
 func factsOf(h *checkpoint.Header, state *fold.State) Facts {
-	f := Facts{Checkpoint: string(h.Hash), Heads: h.Heads.Clone()}
-	maps.Copy(f.Heads, h.Closed)
+	f := Facts{Checkpoint: string(h.Hash), Heads: headsOf(h)}
 	if state != nil {
 		f.Intents = func(yield func(oplog.Op) bool) {
 			for r := range state.Intents() {
@@ -176,7 +175,7 @@ func (s *Session) follow(ctx context.Context) error {
 	if err := next.catchUp(ctx); err != nil {
 		return err
 	}
-	if err := s.whileReading(ctx, func() { s.swap(next) }); err != nil {
+	if err := s.whileReading(ctx, func() error { s.swap(next); return nil }); err != nil {
 		return err
 	}
 	return s.catchUp(ctx) // what was appended meanwhile
@@ -194,13 +193,12 @@ func (s *Session) swap(next *Session) {
 }
 
 // whileReading runs fn while nobody moves the cursors.
-func (s *Session) whileReading(ctx context.Context, fn func()) error {
+func (s *Session) whileReading(ctx context.Context, fn func() error) error {
 	select {
 	case s.reading <- struct{}{}:
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", journal.ErrBusy, context.Cause(ctx))
 	}
 	defer func() { <-s.reading }()
-	fn()
-	return nil
+	return fn()
 }

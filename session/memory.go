@@ -17,19 +17,15 @@ const batch = 256
 // catchUp reads what the journal knows and memory does not, and takes it in. It is the only way by which ops of
 // others reach memory. The caller may be inside Journal.Update.
 func (s *Session) catchUp(ctx context.Context) error {
-	select {
-	case s.reading <- struct{}{}:
-	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", journal.ErrBusy, context.Cause(ctx))
-	}
-	defer func() { <-s.reading }()
-	if err := s.readOwn(); err != nil {
-		return fmt.Errorf("read the own chain: %w", err)
-	}
-	if err := s.readPeers(); err != nil {
-		return fmt.Errorf("read the chains of others: %w", err)
-	}
-	return nil
+	return s.whileReading(ctx, func() error {
+		if err := s.readOwn(); err != nil {
+			return fmt.Errorf("read the own chain: %w", err)
+		}
+		if err := s.readPeers(); err != nil {
+			return fmt.Errorf("read the chains of others: %w", err)
+		}
+		return nil
+	})
 }
 
 func (s *Session) readOwn() error {

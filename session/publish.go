@@ -268,7 +268,7 @@ func (s *Session) put(ctx context.Context, store relay.Collector, c *checkpoint.
 		return err
 	}
 	// The relay may lack what is only in the checkpoint, as one that is new does. If it holds something else, the seed is refused as well.
-	if seedErr := store.Seed(ctx, s.cfg.Device, offered, headsOf(c)); seedErr != nil {
+	if seedErr := store.Seed(ctx, s.cfg.Device, offered, headsOf(&c.Header)); seedErr != nil {
 		return errors.Join(err, seedErr)
 	}
 	s.log.Warn("the relay lacked what only a checkpoint has, and begins at it now", "checkpoint", c.Hash, "cause", err)
@@ -285,7 +285,7 @@ func (s *Session) offerAgain(ctx context.Context, store relay.Collector, hash ch
 }
 
 // begin makes the journal begin at a checkpoint that is saved. next, if not nil, is the memory that goes with it; otherwise what is in
-// memory covers it. state, if not nil, says things that have not been in the journal.
+// memory covers it. facts, if not nil, say things that have not been in the journal.
 func (s *Session) begin(ctx context.Context, h *checkpoint.Header, next *Session, facts *Facts) error {
 	if facts == nil {
 		f := factsOf(h, nil)
@@ -303,11 +303,9 @@ func (s *Session) begin(ctx context.Context, h *checkpoint.Header, next *Session
 			}
 		}
 		// From here on nobody may be half way through the old beginning.
-		var err error
-		waited := s.whileReading(ctx, func() {
-			err = tx.Cut(journal.Cut{Checkpoint: string(h.Hash), Heads: h.Heads, Closed: h.Closed})
-			if err != nil {
-				return
+		return s.whileReading(ctx, func() error {
+			if err := tx.Cut(journal.Cut{Checkpoint: string(h.Hash), Heads: h.Heads, Closed: h.Closed}); err != nil {
+				return err
 			}
 			if next != nil {
 				s.swap(next)
@@ -318,8 +316,8 @@ func (s *Session) begin(ctx context.Context, h *checkpoint.Header, next *Session
 			for device := range h.Closed {
 				s.state.Close(device)
 			}
+			return nil
 		})
-		return errors.Join(waited, err)
 	})
 }
 

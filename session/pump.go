@@ -52,15 +52,13 @@ const idlePages = 3
 // The report tells what was done also when there is an error. A push that the relay refused, because it is full or
 // because the id is frozen, does not keep the pump from pulling; its error is returned at the end.
 func (s *Session) Pump(ctx context.Context, r relay.Relay) (Report, error) {
-	select {
-	case s.pumping <- struct{}{}:
-	case <-ctx.Done():
-		return Report{}, fmt.Errorf("pump: %w", context.Cause(ctx))
-	}
-	defer func() { <-s.pumping }()
-	p := &pump{Session: s, relay: r}
-	err := p.run(ctx)
+	release, err := s.pump(ctx)
 	if err != nil {
+		return Report{}, fmt.Errorf("pump: %w", err)
+	}
+	defer release()
+	p := &pump{Session: s, relay: r}
+	if err = p.run(ctx); err != nil {
 		err = fmt.Errorf("pump: %w", err)
 	}
 	return p.report, err
@@ -249,11 +247,9 @@ func (p *pump) pull(ctx context.Context) error {
 		want := relay.Want{Held: p.HeldFrontier(), Skip: p.skip(p.info.Instance)}
 		page, err := p.relay.Pull(ctx, p.cfg.Device, want)
 		if errors.Is(err, relay.ErrFrontierTruncated) && p.report.Adopted == nil {
-			adopted, adoptErr := p.adopt(ctx, p.relay)
-			if adoptErr != nil {
+			if adoptErr := p.adoptNewest(ctx); adoptErr != nil {
 				return errors.Join(err, adoptErr)
 			}
-			p.report.Adopted = &adopted
 			continue
 		}
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/syncnode/syncnode/checkpoint"
 	"github.com/syncnode/syncnode/journal"
@@ -174,17 +175,7 @@ func (s *Session) standOn(ctx context.Context, c *checkpoint.Checkpoint) error {
 		return s.begin(ctx, &c.Header, nil, nil)
 	}
 	facts := factsOf(&c.Header, c.State)
-	kept := make([]oplog.Op, 0, 64)
-	for op := range facts.Intents { // the state goes on changing
-		kept = append(kept, op)
-	}
-	facts.Intents = func(yield func(oplog.Op) bool) {
-		for _, op := range kept {
-			if !yield(op) {
-				return
-			}
-		}
-	}
+	facts.Intents = slices.Values(slices.Collect(facts.Intents)) // the state goes on changing
 	next := newSession(s.cfg)
 	if err := next.decided(); err != nil {
 		return err

@@ -129,8 +129,11 @@ func (s *Session) reopen(ctx context.Context) (folded int, err error) {
 	if len(s.openable(false)) == 0 {
 		return 0, nil
 	}
-	waited := s.whileReading(ctx, func() { folded, err = s.readAgain() })
-	return folded, errors.Join(waited, err)
+	err = s.whileReading(ctx, func() (err error) {
+		folded, err = s.readAgain()
+		return err
+	})
+	return folded, err
 }
 
 // openable are the stopped chains whose key is there. With mark, readAgain works on them until it says otherwise.
@@ -205,16 +208,13 @@ func (s *Session) resume(op oplog.Op) int {
 		return 0
 	}
 	folded := 0
-	if len(s.parked[op.Device]) > 0 || oplog.Future(op, now) != nil {
+	switch {
+	case len(s.parked[op.Device]) > 0 || s.waitsLocked(op, now):
 		s.parked[op.Device] = append(s.parked[op.Device], op)
-	} else {
-		content, err := s.content(op)
-		if err != nil {
-			s.stopLocked(op, err)
-			return 0
-		}
-		s.applyLocked(op, content)
+	case s.foldLocked(op):
 		folded = 1
+	default:
+		return 0
 	}
 	st.next, st.prev = op.Seq+1, op.ID
 	if op.Seq == s.held[op.Device].Seq {

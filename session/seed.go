@@ -21,7 +21,7 @@ var ErrRelayBehind = errors.New("session: the relay lacks own ops that are not k
 func (p *pump) seed(ctx context.Context) error {
 	err := p.offerSeed(ctx)
 	if errors.Is(err, relay.ErrBehind) {
-		if _, adoptErr := p.seedAdopt(ctx); adoptErr != nil {
+		if adoptErr := p.adoptNewest(ctx); adoptErr != nil {
 			return fmt.Errorf("%w: %w, and its checkpoint was not taken: %w", ErrRelayBehind, err, adoptErr)
 		}
 		err = p.offerSeed(ctx)
@@ -32,13 +32,13 @@ func (p *pump) seed(ctx context.Context) error {
 	return nil
 }
 
-// seedAdopt takes the relay's checkpoint and says so in the report.
-func (p *pump) seedAdopt(ctx context.Context) (Adopted, error) {
+// adoptNewest takes the relay's checkpoint and says so in the report.
+func (p *pump) adoptNewest(ctx context.Context) error {
 	adopted, err := p.adopt(ctx, p.relay)
 	if err == nil {
 		p.report.Adopted = &adopted
 	}
-	return adopted, err
+	return err
 }
 
 func (p *pump) offerSeed(ctx context.Context) error {
@@ -58,7 +58,7 @@ func (p *pump) offerSeed(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := store.Seed(ctx, p.cfg.Device, offered, headsOf(c)); err != nil {
+	if err := store.Seed(ctx, p.cfg.Device, offered, headsOf(&c.Header)); err != nil {
 		return err
 	}
 	p.report.Seeded = c.Hash
@@ -67,8 +67,8 @@ func (p *pump) offerSeed(ctx context.Context) error {
 }
 
 // headsOf are the last ops of all that a checkpoint covers.
-func headsOf(c *checkpoint.Checkpoint) oplog.Heads {
-	heads := c.Heads.Clone()
-	maps.Copy(heads, c.Closed)
+func headsOf(h *checkpoint.Header) oplog.Heads {
+	heads := h.Heads.Clone()
+	maps.Copy(heads, h.Closed)
 	return heads
 }
