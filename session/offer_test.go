@@ -378,11 +378,8 @@ func TestNothingOfWhatIsSealedLiesInAFolder(t *testing.T) {
 	a.hush(20)
 	intent(t, b, "run", 1, oplog.StatusCommitted)
 	pumpAll(r, a, b)
-	var store relay.Relay = r
-	if _, ok := store.(relay.Collector); ok {
-		if out := a.publish(r); !out.New {
-			t.Errorf("%+v", out)
-		}
+	if out := a.publish(r); !out.New {
+		t.Errorf("%+v", out)
 	}
 	b.hush(20)
 	pumpAll(r, a, b)

@@ -190,8 +190,8 @@ func TestAChainOfWhichAnotherRelayHasMoreIsNotClosed(t *testing.T) {
 	}
 	a.publish(two, "c")
 	pumpAll(two, a)
-	if at, closed := a.held(t).Closed["c"]; closed && at.Seq != 7 {
-		t.Errorf("closed at %d", at.Seq)
+	if at, closed := a.held(t).Closed["c"]; !closed || at.Seq != 7 {
+		t.Errorf("closed at %d, %v; want all that is held", at.Seq, closed)
 	}
 }
 

@@ -380,7 +380,7 @@ func TestSealedOpsAreSealedAgainForTheirPlaceUnderANewID(t *testing.T) {
 		})
 		_, err := session.Reissue(t.Context(), from, to, next.sealer())
 		next.disk.failing(nil)
-		if hit != (err != nil) && !hit {
+		if !hit && err != nil {
 			t.Fatal(err)
 		}
 		for range 2 {
