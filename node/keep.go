@@ -37,6 +37,7 @@ type keeping struct {
 	relay relay.Relay
 	store relay.Collector // nil: the relay keeps every op, and there is nothing to do
 	told  change
+	swept change
 
 	look  time.Time // the relay is not asked before
 	pause time.Duration
@@ -45,7 +46,7 @@ type keeping struct {
 }
 
 func (n *Node) keeping(log *slog.Logger, r relay.Relay) *keeping {
-	k := &keeping{n: n, log: log, relay: r, told: change{log: log, what: "checkpoint"}}
+	k := &keeping{n: n, log: log, relay: r, told: change{log: log, what: "checkpoint"}, swept: change{log: log, what: "collection"}}
 	if n.cfg.Keeper != nil && n.cfg.CheckpointEvery > 0 {
 		k.store, _ = r.(relay.Collector)
 	}
@@ -57,14 +58,11 @@ func (k *keeping) turn(ctx context.Context, report session.Report, full bool) er
 	if k.store == nil {
 		return nil
 	}
-	err := k.sweepIfDue(ctx)
-	if err == nil && k.ready(full) {
-		err = k.wait(k.act(ctx, report, full))
-		if err == nil {
-			k.told.note(nil, trouble{})
-		}
+	if err := k.sweepIfDue(ctx); err != nil || !k.ready(full) {
+		return err
 	}
-	if err != nil && ctx.Err() == nil {
+	err := k.wait(k.act(ctx, report, full))
+	if ctx.Err() == nil {
 		k.told.note(err, keepTrouble(err))
 	}
 	return err
@@ -74,7 +72,11 @@ func (k *keeping) sweepIfDue(ctx context.Context) error {
 	if k.sweep.IsZero() || time.Now().Before(k.sweep) {
 		return nil
 	}
-	return k.collect(ctx)
+	err := k.collect(ctx)
+	if ctx.Err() == nil {
+		k.swept.note(err, keepTrouble(err))
+	}
+	return err
 }
 
 // ready reports whether enough ops are in no checkpoint, and it is time to ask the relay about them.

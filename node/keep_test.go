@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -81,7 +82,7 @@ func (m *member) segments() int {
 	return len(names)
 }
 
-// A tally is a relay that counts its calls, and how many bytes it gives to a pull from the beginning.
+// A tally is a relay that counts its calls.
 type tally struct {
 	*memory.Relay
 	mu    sync.Mutex
@@ -242,12 +243,47 @@ func TestAFullRelayIsCollectedBeforeTheThreshold(t *testing.T) {
 		}
 		time.Sleep(2 * time.Hour)
 		info, err := r.Hello(t.Context(), "d1")
+		m.stop()
 		if err != nil || info.Head.Seq != 199 {
 			t.Errorf("the relay's head is %d, %v; want 199: it was full for ever\n%s", info.Head.Seq, err, m.log.String())
 		}
-		m.stop()
 		if got := strings.Count(m.log.String(), "level=ERROR"); got > 10 {
 			t.Errorf("trouble was told %d times\n%s", got, m.log.String())
+		}
+	})
+}
+
+// A jammed relay does not collect for a while.
+type jammed struct {
+	*tally
+	jam atomic.Bool
+}
+
+func (r *jammed) Collect(ctx context.Context) (relay.Collection, error) {
+	if r.jam.Load() {
+		return relay.Collection{}, relay.ErrNotSent
+	}
+	return r.tally.Collect(ctx)
+}
+
+func TestACollectionThatFailsIsToldOnceAndSoIsItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &jammed{tally: newTally(memory.Config{})}
+		m := anchored(t, "d1", r).start()
+		for n := range 100 {
+			write(t, m.Session, n)
+		}
+		for r.of("collect") == 0 { // the first phase, which marks
+			time.Sleep(time.Second)
+		}
+		r.jam.Store(true)
+		time.Sleep(time.Hour)
+		r.jam.Store(false)
+		time.Sleep(time.Hour)
+		m.stop()
+		log := m.log.String()
+		if failed, over := strings.Count(log, "collection failed"), strings.Count(log, "collection works again"); failed != 1 || over != 1 {
+			t.Errorf("told %d times, its end %d times, want each once\n%s", failed, over, log)
 		}
 	})
 }
