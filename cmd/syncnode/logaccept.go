@@ -68,6 +68,7 @@ func newLogAccept() *cobra.Command {
 				return s.at.accept(cmd, f.out, a)
 			})
 		}}
+	f.place.existing = true
 	f.register(cmd)
 	g.register(cmd)
 	return cmd

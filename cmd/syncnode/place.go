@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -14,8 +16,9 @@ import (
 
 // placeFlags say where peers meet.
 type placeFlags struct {
-	relay string
-	max   int64
+	relay    string
+	max      int64
+	existing bool // a folder is not made: the verb shows or decides about what is there
 }
 
 func (p *placeFlags) register(flags *pflag.FlagSet, none bool) {
@@ -49,7 +52,10 @@ func (p *placeFlags) check(none bool) error {
 // open opens the relay under its name; a folder needs no backend. It is open for as long as the process lives.
 func (p *placeFlags) open(ctx context.Context, be *backend, namespace string) (name string, r relay.Relay, err error) {
 	if path := p.dir(); path != "" {
-		r, err := relaydir.Open(relaydir.Config{Path: path, Namespace: namespace})
+		r, err := relaydir.Open(relaydir.Config{Path: path, Namespace: namespace, Existing: p.existing})
+		if p.existing && errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("no relay of namespace %s in the folder %s, and none was made: syncnode serve --relay dir:%s makes one", namespace, path, path)
+		}
 		return "dir", r, err
 	}
 	f := be.flags

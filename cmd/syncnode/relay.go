@@ -249,6 +249,7 @@ it, at least ten minutes after. Nodes do both by themselves.`,
 				})
 			})
 		}}
+	f.place.existing = true
 	f.register(cmd)
 	return cmd
 }

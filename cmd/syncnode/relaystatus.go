@@ -66,6 +66,7 @@ func newRelayStatus() *cobra.Command {
 				return printOne(f.out, cmd.OutOrStdout(), row, row.text())
 			})
 		}}
+	f.place.existing = true
 	f.register(cmd)
 	return cmd
 }

@@ -78,6 +78,7 @@ const (
 type Config struct {
 	Path         string           // of the folder; its parent has to be there
 	Namespace    string           // keeps apart those that share Path, each in a folder inside; empty: Path is the relay's alone
+	Existing     bool             // Open makes no folder; the error matches fs.ErrNotExist where none is
 	FS           FS               // in place of Path; stays the caller's
 	MaxBytes     int64            // of all segments and checkpoints of all devices; 0: as much as the disk takes
 	SegmentBytes int64            // size from which on a segment is followed by a new one; DefaultSegmentBytes
@@ -112,7 +113,7 @@ var (
 	_ relay.OwnCollector = (*Relay)(nil)
 )
 
-// Open returns a handle to the relay in a folder, which is made if it is missing. It reads nothing yet.
+// Open returns a handle to the relay in a folder, which is made if it is missing and need not be there. It reads nothing yet.
 func Open(cfg Config) (*Relay, error) {
 	r := &Relay{fs: cfg.FS, where: cfg.Path, maxBytes: cfg.MaxBytes, roll: cfg.SegmentBytes, poll: cfg.Poll, now: cfg.Now,
 		evict: cfg.EvictAfter, grace: cmp.Or(cfg.Grace, relay.Grace), known: map[string]*device{},
@@ -139,12 +140,18 @@ func Open(cfg Config) (*Relay, error) {
 	}
 	r.where = filepath.Clean(cfg.Path)
 	if cfg.Namespace != "" {
-		if err := makeShared(r.where); err != nil {
-			return nil, fmt.Errorf("open relay folder %s: %w: %w", r.where, relay.ErrNotSent, err)
+		if !cfg.Existing {
+			if err := makeShared(r.where); err != nil {
+				return nil, fmt.Errorf("open relay folder %s: %w: %w", r.where, relay.ErrNotSent, err)
+			}
 		}
 		r.where = filepath.Join(r.where, namespaceFolder(cfg.Namespace))
 	}
-	root, err := OpenFS(r.where)
+	open := OpenFS
+	if cfg.Existing {
+		open = findFS
+	}
+	root, err := open(r.where)
 	if err != nil {
 		return nil, fmt.Errorf("open relay folder %s: %w: %w", r.where, relay.ErrNotSent, err)
 	}

@@ -53,6 +53,11 @@ func OpenFS(name string) (FS, error) {
 	if err := durable.Dir(name); err != nil {
 		return nil, err
 	}
+	return findFS(name)
+}
+
+// findFS is OpenFS of a folder that has to be there.
+func findFS(name string) (FS, error) {
 	root, err := os.OpenRoot(name)
 	if err != nil {
 		return nil, err

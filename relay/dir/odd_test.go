@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -350,6 +351,23 @@ func TestDevicesWhoseNamesDifferOnlyByCaseHaveFoldersOfTheirOwn(t *testing.T) {
 	}
 	if rep := report(t, r); len(rep.Oddities) != 0 {
 		t.Errorf("oddities %v", rep.Oddities)
+	}
+}
+
+func TestAFolderThatHasToBeThereIsNotMade(t *testing.T) {
+	shared := filepath.Join(t.TempDir(), "shared")
+	for _, namespace := range []string{"", "prod"} {
+		if _, err := dir.Open(dir.Config{Path: shared, Namespace: namespace, Existing: true}); !errors.Is(err, fs.ErrNotExist) || !errors.Is(err, relay.ErrNotSent) {
+			t.Errorf("namespace %q: %v", namespace, err)
+		}
+		if _, err := os.Stat(shared); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("namespace %q: made: %v", namespace, err)
+		}
+	}
+	open(t, dir.Config{Path: shared, Namespace: "prod"})
+	open(t, dir.Config{Path: shared, Namespace: "prod", Existing: true})
+	if _, err := dir.Open(dir.Config{Path: shared, Namespace: "other", Existing: true}); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("another namespace: %v", err)
 	}
 }
 
