@@ -13,6 +13,7 @@ import (
 	"github.com/syncnode/syncnode/node"
 	"github.com/syncnode/syncnode/oplog"
 	"github.com/syncnode/syncnode/relay"
+	relaydir "github.com/syncnode/syncnode/relay/dir"
 )
 
 // A relayReport is what `relay status` says.
@@ -29,6 +30,18 @@ type relayReport struct {
 	Damaged     string                `json:"checkpoint_damaged,omitempty"`
 	Devices     []relayDevice         `json:"devices"`
 	Quarantined []node.SeenQuarantine `json:"quarantined,omitempty"` // here, as the node of this directory saw it last
+	Ignored     []ignoredRow          `json:"ignored,omitempty"`     // in a folder, the first maxIgnored of them
+	AlsoIgnored int                   `json:"also_ignored,omitempty"`
+}
+
+// maxIgnored bounds what is shown of a folder into which anybody can put anything.
+const maxIgnored = 20
+
+// An ignoredRow is something in a folder that does not count.
+type ignoredRow struct {
+	Path   string `json:"path"` // in the namespace's folder
+	Reason string `json:"reason"`
+	Count  int    `json:"count,omitempty"` // of lines, if it is about lines
 }
 
 type relayCheckpoint struct {
@@ -101,7 +114,25 @@ func (s *station) status(ctx context.Context) (relayReport, error) {
 			row.Quarantined = append(row.Quarantined, q)
 		}
 	}
-	return row, nil
+	return row, s.ignored(ctx, &row)
+}
+
+// ignored fills in what a folder holds that does not count. Others choose the names.
+func (s *station) ignored(ctx context.Context, row *relayReport) error {
+	folder, ok := s.relay.(*relaydir.Relay)
+	if !ok {
+		return nil
+	}
+	found, err := folder.Report(ctx)
+	if err != nil {
+		return err
+	}
+	n := min(len(found.Oddities), maxIgnored)
+	for _, o := range found.Oddities[:n] {
+		row.Ignored = append(row.Ignored, ignoredRow{Path: plain(o.Path), Reason: plain(o.Reason), Count: o.Count})
+	}
+	row.AlsoIgnored = len(found.Oddities) - n
+	return nil
 }
 
 // newest is the relay's checkpoint; nil if there is none that can be used.
@@ -219,6 +250,16 @@ func (row *relayReport) text() string {
 	}
 	for _, q := range row.Quarantined {
 		fmt.Fprintf(&b, "quarantined  %s\n", quarantineText(q))
+	}
+	for _, i := range row.Ignored {
+		count := ""
+		if i.Count > 0 {
+			count = fmt.Sprint(i.Count, " ")
+		}
+		fmt.Fprintf(&b, "ignored      %s: %s%s\n", i.Path, count, i.Reason)
+	}
+	if row.AlsoIgnored > 0 {
+		fmt.Fprintf(&b, "ignored      %d more\n", row.AlsoIgnored)
 	}
 	fmt.Fprintln(&b)
 	tw := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
