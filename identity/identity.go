@@ -6,6 +6,7 @@
 // directory that was copied, moved, or came with a clone of the machine gets a new id, an incarnation, and a notice that
 // says why: one id too many costs a line in a list, one too few costs data. Old ids are kept in the file. Renew does the same for an
 // id that must not be used any more, because its log was restored from a copy or has parted from the one that others know.
+// Read only looks.
 //
 // Clusters remembers which generation was seen behind which endpoints, so that a data directory is not used by mistake
 // against a ledger that was replaced.
@@ -121,6 +122,27 @@ func Open(dataDir string, o Options) (Identity, error) {
 		return have.settled(o.fs(), dir)
 	}
 	return settle(o.fs(), dir, machine, o.Host)
+}
+
+// Read says who wrote in this directory last, and changes nothing, also where Open would make a new id: Notice says so then. The error
+// matches fs.ErrNotExist if there is no id yet.
+func Read(dataDir string, o Options) (Identity, error) {
+	dir, err := proc.Canonical(dataDir)
+	if err != nil {
+		return Identity{}, fmt.Errorf("name of the data directory: %w", err)
+	}
+	have, found, err := read(o.fs(), dir)
+	if err != nil {
+		return Identity{}, err
+	}
+	if !found {
+		return Identity{}, fmt.Errorf("read identity: %w", &fs.PathError{Op: "open", Path: filepath.Join(dir, fileName), Err: fs.ErrNotExist})
+	}
+	notice := ""
+	if reason := why(have, dir, machineHash(o.MachineID)); reason != "" {
+		notice = fmt.Sprintf("%s: this is what device %s has left here; whoever writes here next gets a new id", reason, have.Device)
+	}
+	return have.identity(dir, notice), nil
 }
 
 // settled is the identity as it was found, once it is durable: whoever wrote it may have been killed before it had synced.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -269,5 +270,36 @@ func TestAFrozenIDIsRenewedOnceAndRemembered(t *testing.T) {
 	}
 	if _, err := identity.Renew(dir, "mine", "why", identity.Options{Device: "mine"}); !errors.Is(err, identity.ErrGiven) {
 		t.Errorf("an id given by hand: %v", err)
+	}
+}
+
+func TestReadingACopiedDirectoryChangesNothingAndSaysSo(t *testing.T) {
+	base := t.TempDir()
+	one, two := filepath.Join(base, "one"), filepath.Join(base, "two")
+	if _, err := identity.Read(one, machineA); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no directory: %v", err)
+	}
+	first := open(t, one, machineA)
+	if err := os.CopyFS(two, os.DirFS(one)); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(filepath.Join(two, "device.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dir, says := range map[string]string{one: "", two: "copied or moved"} {
+		id, err := identity.Read(dir, machineA)
+		if err != nil || id.Device != first.Device || id.Incarnation != 1 || (id.Notice != "") != (says != "") || !strings.Contains(id.Notice, says) {
+			t.Errorf("%s: %+v, %v", dir, id, err)
+		}
+	}
+	if after, err := os.ReadFile(filepath.Join(two, "device.json")); err != nil || string(after) != string(before) {
+		t.Errorf("changed: %s, %v", after, err)
+	}
+	if err := os.Remove(filepath.Join(two, "device.json")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := identity.Read(two, machineA); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no id: %v", err)
 	}
 }

@@ -23,6 +23,7 @@ type device struct {
 	name    string
 	given   bool     // by --device-id: it cannot be renewed
 	former  []string // ids that it had before, oldest first
+	copied  string   // why the id belongs to another directory: this one is only read; empty if it does not
 	dataDir string
 	dir     string // of the namespace and generation
 	segment int64

@@ -35,7 +35,8 @@ func (f *logFlags) register(flags *pflag.FlagSet) {
 	f.out.register(flags)
 }
 
-// find finds the device: its folder of the data directory's only ledger under the namespace, or of the one that was named.
+// find finds the device that wrote here last, in the data directory's only ledger under the namespace, or in the one that was named. It
+// changes nothing: only whoever writes gives a copied directory its new id.
 func (f *logFlags) find() (*device, error) {
 	if err := f.out.check(); err != nil {
 		return nil, err
@@ -62,19 +63,30 @@ func (f *logFlags) find() (*device, error) {
 	}
 	d := &device{dataDir: f.dataDir, dir: clusters.Dir(f.namespace, generation), name: f.deviceID, given: f.deviceID != "", seal: f.seal.opener(f.dataDir)}
 	if d.name == "" {
-		id, err := identity.Open(f.dataDir, identity.Options{})
+		id, err := identity.Read(f.dataDir, identity.Options{})
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("%s has no id of its own: give --device-id, one of those that were used here", f.dataDir)
+		}
 		if err != nil {
 			return nil, err
 		}
 		if id.Notice != "" {
-			fmt.Fprintf(os.Stderr, "syncnode: %s\n", id.Notice)
+			fmt.Fprintf(os.Stderr, "syncnode: note: %s\n", id.Notice)
 		}
-		d.name, d.former = id.Device, id.Previous
+		d.name, d.former, d.copied = id.Device, id.Previous, id.Notice
 	}
 	if _, err := os.Stat(d.journalDir()); err != nil {
 		return nil, fmt.Errorf("no journal of device %s under %s", d.name, filepath.Dir(d.journalDir()))
 	}
 	return d, nil
+}
+
+// acting refuses what a device does in its own name where the directory is a copy of the device's.
+func (d *device) acting() error {
+	if d.copied == "" {
+		return nil
+	}
+	return fmt.Errorf("nothing was done in the name of device %s, of which this directory is a copy: syncnode serve or exec gives it an id first", d.name)
 }
 
 // reading opens the journal for reading.

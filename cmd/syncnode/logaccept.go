@@ -54,6 +54,9 @@ func newLogAccept() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if err := d.acting(); err != nil {
+				return err
+			}
 			waits, err := d.parked(cmd.Context(), &a)
 			if err != nil {
 				return err

@@ -231,6 +231,9 @@ it, at least ten minutes after. Nodes do both by themselves.`,
 				if err != nil {
 					return err
 				}
+				if err := s.at.acting(); err != nil {
+					return err
+				}
 				if _, own := store.(relay.OwnCollector); own {
 					if _, err := s.relay.Hello(ctx, s.at.name); err != nil { // it is this device's part that is collected
 						return err
