@@ -196,13 +196,16 @@ func (h host) notThere(names ...string) {
 	}
 }
 
-// eventually waits for a condition.
+// eventually waits for a condition. Many looks start processes: the pause after one is longer the longer it took, so that those who wait
+// leave the processors to those who are waited for.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		began := time.Now()
 		if ok() {
 			return
 		}
+		time.Sleep(10*time.Millisecond + min(3*time.Since(began), time.Second))
 	}
 	t.Fatalf("never happened: %s", what)
 }
