@@ -57,8 +57,7 @@ compose: ## three nodes in containers, where Docker runs
 
 full: ## everything that takes long; its figures go into the release note
 	$(MAKE) lint
-	$(GO) test -count=1 -shuffle=on ./...
-	SYNCNODE_FULL=1 $(GO) test -count=1 -v -timeout 60m -run EveryMinute ./schedule
+	SYNCNODE_FULL=1 $(GO) test -count=1 -shuffle=on -timeout 60m ./...
 	$(MAKE) race-all
 	$(MAKE) crash
 	$(MAKE) fuzz FUZZTIME=60s

@@ -12,7 +12,7 @@ import (
 
 // sleeps are the functions that sleep outside the text of a synctest bubble, and why that is no waiting for things to happen.
 var sleeps = map[string]string{
-	"cmd/syncnode eventually":       "between two looks, with a deadline",
+	"cmd/syncnode eventually":    "between two looks, with a deadline",
 	"cmd/syncnode scriptUntil":   "between two looks, with a deadline",
 	"cmd/syncnode scriptKill9":   "between two looks, with a deadline",
 	"cmd/syncnode scriptWaiting": "between two looks, with a deadline",
