@@ -78,6 +78,13 @@ func steal(t *testing.T, store *memory.Store, want error) {
 	}
 }
 
+// pass lets d go by and all that falls due within it, at its very end too, be over: a test that only slept would
+// look at, or change, what the keeper does at that instant.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
 func ended(t *testing.T, k *coord.Keeper, want error) {
 	t.Helper()
 	if k.Context().Err() == nil || !errors.Is(context.Cause(k.Context()), want) {
@@ -100,7 +107,7 @@ func TestAKeptLeaseIsRenewedEveryThirdOfItsTTLAndNeverExpires(t *testing.T) {
 		store, cable, k := kept(t, coord.KeepOptions{})
 		begun := k.Sent()
 		for range 20 {
-			time.Sleep(ttl)
+			pass(ttl)
 			trusted(t, k)
 			steal(t, store, coord.ErrHeld)
 		}
@@ -146,7 +153,7 @@ func TestAnUnreachableCoordinatorEndsTheContextBeforeAnotherCanHold(t *testing.T
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store, cable, k := kept(t, coord.KeepOptions{})
-				time.Sleep(ttl)
+				pass(ttl)
 				sent := k.Sent()
 				cable.set(spoil)
 				<-k.Context().Done()
@@ -157,7 +164,7 @@ func TestAnUnreachableCoordinatorEndsTheContextBeforeAnotherCanHold(t *testing.T
 				steal(t, store, coord.ErrHeld)
 				close(cable.heal)
 				k.Stop()
-				time.Sleep(time.Until(sent.Add(ttl + ttl/3)))
+				pass(time.Until(sent.Add(ttl + ttl/3)))
 				steal(t, store, nil)
 			})
 		})
@@ -180,12 +187,12 @@ func TestAShortStallTouchesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, cable, k := kept(t, coord.KeepOptions{})
 		for range 5 {
-			time.Sleep(ttl/3 - time.Millisecond)
+			pass(ttl/3 - time.Millisecond)
 			cable.set(func(l *line) { l.cut = true })
-			time.Sleep(ttl / 3)
+			pass(ttl / 3)
 			cable.set(func(l *line) { l.cut = false })
 			trusted(t, k)
-			time.Sleep(ttl/3 + 2*time.Millisecond)
+			pass(ttl/3 + 2*time.Millisecond)
 			trusted(t, k)
 		}
 		k.Stop()
@@ -215,7 +222,7 @@ func TestStopEndsTheContextAsReleasedAndKeepsTheLease(t *testing.T) {
 		k.Stop()
 		ended(t, k, coord.ErrReleased)
 		steal(t, store, coord.ErrHeld)
-		time.Sleep(ttl)
+		pass(ttl)
 		if cable.count() != 0 {
 			t.Error("renewed after Stop")
 		}
@@ -272,7 +279,7 @@ func TestALeaseThatIsOldAlreadyIsTrustedFromItsSendingOn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(ttl - ttl/10)
+		pass(ttl - ttl/10)
 		cable := &line{LeaseCoordinator: c, cut: true}
 		k := coord.Keep(t.Context(), cable, l, coord.KeepOptions{})
 		trusted(t, k)
@@ -308,7 +315,7 @@ func TestAClockJumpVoidsTrustUntilARenewalSucceedsAndStopsNobody(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var w wall
 				_, cable, k := kept(t, coord.KeepOptions{}.WithWall(w.now))
-				time.Sleep(time.Second)
+				pass(time.Second)
 				before := cable.count()
 				w.jump(jump)
 				if err := k.Trusted(); !errors.Is(err, coord.ErrUnverifiable) || k.Context().Err() != nil {
@@ -319,7 +326,7 @@ func TestAClockJumpVoidsTrustUntilARenewalSucceedsAndStopsNobody(t *testing.T) {
 					t.Errorf("%d renewals at once, want 1", cable.count()-before)
 				}
 				trusted(t, k)
-				time.Sleep(3 * ttl)
+				pass(3 * ttl)
 				trusted(t, k)
 				k.Stop()
 			})
@@ -366,7 +373,7 @@ func TestASlewedClockIsNoJump(t *testing.T) {
 		var w wall
 		_, cable, k := kept(t, coord.KeepOptions{}.WithWall(w.now))
 		for range 3000 {
-			time.Sleep(100 * time.Millisecond)
+			pass(100 * time.Millisecond)
 			w.jump(time.Millisecond)
 			trusted(t, k)
 		}
