@@ -21,8 +21,8 @@ func (e *openError) Error() string {
 }
 func (e *openError) Unwrap() []error { return []error{coord.ErrIndeterminate, e.err} }
 
-// start acquires and begins in one step. Nil means that the lease is ours and the attempt open. An error means that
-// nothing of it happened or will, or it is an *openError.
+// start acquires and begins in one step, or begins under the lease that is held. Nil means that the lease is ours and
+// the attempt open. An error means that nothing of it happened or will, or it is an *openError.
 func (r *run) start(ctx context.Context, doubt coord.Attempt) error {
 	c, j := r.d.cfg.Coordinator, r.job
 	r.begin = coord.Begin{
@@ -32,10 +32,21 @@ func (r *run) start(ctx context.Context, doubt coord.Attempt) error {
 		RetryFailed: j.IfFailed == FailedRetry, Retry: doubt.ID,
 	}
 	req := coord.Request{Agent: j.Agent, Device: r.d.cfg.Device, TTL: j.TTL, Floor: r.standing.Floor, Note: j.Run}
+	ask := func() (coord.Lease, coord.Attempt, error) { return c.Start(ctx, req, r.begin) }
+	if j.Held != nil {
+		if err := trusted(kept{j.Held}); err != nil {
+			return fmt.Errorf("start: %w: %w", coord.ErrNotSent, err)
+		}
+		r.begin.Lease = j.Held.Lease()
+		ask = func() (coord.Lease, coord.Attempt, error) {
+			a, err := c.Begin(ctx, r.begin)
+			return r.begin.Lease, a, err
+		}
+	}
 	r.d.claim(r.begin.Attempt, true)
 	at := time.Now() // before asking first
 	for sure := true; ; {
-		l, a, err := c.Start(ctx, req, r.begin)
+		l, a, err := ask()
 		if err == nil {
 			l.Sent = orElse(l.Sent, at)
 			r.lease, r.attempt = l, a
@@ -60,18 +71,27 @@ func (r *run) cancel(ctx context.Context, why error) error {
 	defer done()
 	c, begin := r.d.cfg.Coordinator, r.begin
 	if err := insist(ctx, func() error { return c.Cancel(ctx, begin) }); err != nil {
-		r.d.owe(r.job.Agent, 0)
+		if r.job.Held == nil {
+			r.d.owe(r.job.Agent, 0)
+		}
 		return &openError{err: errors.Join(why, err)}
 	}
-	// Epoch 0 is whatever was asked for and may have been granted.
-	if err := insist(ctx, func() error { return c.Release(ctx, begin.Lease.Agent, begin.Lease.Device, 0) }); err != nil && !isVerdict(err) {
-		r.d.owe(r.job.Agent, 0)
-		r.d.cfg.Logger.Warn("lease of a start given up not released", "agent", r.job.Agent, "run", r.job.Run, "err", err)
+	if r.job.Held == nil {
+		r.giveBack(ctx)
 	}
 	if isVerdict(why) {
 		return fmt.Errorf("start: %w", why)
 	}
 	return &givenUpError{err: why}
+}
+
+// giveBack releases whatever a start that is given up asked for and may have been granted: epoch 0.
+func (r *run) giveBack(ctx context.Context) {
+	err := insist(ctx, func() error { return r.d.cfg.Coordinator.Release(ctx, r.job.Agent, r.d.cfg.Device, 0) })
+	if err != nil && !isVerdict(err) {
+		r.d.owe(r.job.Agent, 0)
+		r.d.cfg.Logger.Warn("lease of a start given up not released", "agent", r.job.Agent, "run", r.job.Run, "err", err)
+	}
 }
 
 // A givenUpError means that a start was not answered and was closed for good. It matches coord.ErrNotSent: nothing happened

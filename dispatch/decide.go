@@ -43,6 +43,8 @@ func decide(j Job, v coord.View, verdict error) decision {
 		return decideDoubt(j, v, verdict)
 	case errors.Is(verdict, coord.ErrFailed):
 		return decision{result: resultFailed(j, v, verdict)}
+	case j.Held != nil && lostHold(verdict):
+		return decision{result: resultLostHold(j, v, verdict)}
 	case errors.Is(verdict, coord.ErrHeld):
 		held, _ := errors.AsType[*coord.HeldError](verdict)
 		v.Held, v.Holder = true, held.Holder
@@ -53,6 +55,9 @@ func decide(j Job, v coord.View, verdict error) decision {
 
 // decideFree is for a run that may be begun: only the agent can be busy, with another run.
 func decideFree(j Job, v coord.View, doubt coord.Attempt) decision {
+	if j.Held != nil {
+		return decideHeld(j, v, doubt)
+	}
 	if !v.Held || v.Holder.Expired {
 		return decision{move: proceed, doubt: doubt}
 	}
@@ -61,6 +66,24 @@ func decideFree(j Job, v coord.View, doubt coord.Attempt) decision {
 		d.move = wait
 	}
 	return d
+}
+
+// decideHeld begins under the lease that the caller keeps, if it is still there.
+func decideHeld(j Job, v coord.View, doubt coord.Attempt) decision {
+	l := j.Held.Lease()
+	if v.Held && v.Holder.Device == l.Device && v.Holder.Epoch == l.Epoch && v.Holder.Handle == l.Handle {
+		return decision{move: proceed, doubt: doubt}
+	}
+	gone := &coord.HolderError{Kind: coord.ErrNotHeld, Agent: j.Agent, Claimed: l.Epoch}
+	if v.Held {
+		gone.Holder = v.Holder
+	}
+	return decision{result: resultLostHold(j, v, gone)}
+}
+
+// lostHold says that the lease is not the caller's any more: to look again cannot help.
+func lostHold(err error) bool {
+	return errors.Is(err, coord.ErrNotHeld) || errors.Is(err, coord.ErrStale)
 }
 
 func decideRunning(j Job, v coord.View, verdict error) decision {

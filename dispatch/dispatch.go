@@ -12,6 +12,9 @@
 // somebody took the lease, it is told at once. An effect that was stopped and whose end was seen is failed, with
 // the reason as its cause, whatever code it ended with; one that ended well before the stop reached it is committed.
 //
+// A run may begin under a lease that its caller keeps, see Job.Held: the same holds for its effect, and the lease stays
+// with the caller.
+//
 // The outcome is written into the journal first and into the ledger then. If the ledger cannot take it within
 // Config.RecordTimeout, the next Run or Settle of this device does it.
 //

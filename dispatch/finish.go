@@ -50,10 +50,10 @@ func (r *run) record(ctx context.Context, k keeper, o coord.Outcome, release boo
 	return rec
 }
 
-// store writes an outcome into the ledger and gives the lease back, each until it is done or asking again cannot help.
+// store writes an outcome into the ledger and gives the lease back if it is the run's own, each until it is done or asking again cannot help.
 func (r *run) store(ctx context.Context, k keeper, o coord.Outcome, release bool) error {
 	c := r.d.cfg.Coordinator
-	if !release {
+	if !release || r.job.Held != nil {
 		return insist(ctx, func() error { return c.Finish(ctx, o) })
 	}
 	var finished, released error
@@ -182,7 +182,7 @@ func (r *run) unseen(ctx context.Context, k keeper, e Ended) Result {
 	rec := r.record(ctx, k, o, !e.Left)
 	res := Result{
 		Code: ExitInDoubt, Ran: Yes, State: coord.RunInDoubt, Attempt: r.attempt.ID, Epoch: r.attempt.Epoch,
-		ExitCode: -1, Err: errors.Join(err, rec.stored),
+		ExitCode: -1, Err: errors.Join(err, rec.stored), Left: e.Left,
 	}
 	res.Message = say(r.job, "was run, and its end could not be seen: %v; it is in doubt; look, then decide: "+
 		"syncnode run resolve %s --as committed|failed --reason TEXT", err, r.job.Run)

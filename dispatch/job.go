@@ -82,6 +82,21 @@ type Job struct {
 
 	// Effect starts the work.
 	Effect Starter
+
+	// Held, if not nil, is the agent's lease, which the caller keeps: the run begins under it, and neither renews it nor
+	// gives it back. TTL is not used then. Without, the run takes the lease for itself.
+	Held Held
+}
+
+// Held is a lease of the dispatcher's device that somebody else keeps: it goes on being renewed until the run is over,
+// and other runs may have begun under it before.
+type Held interface {
+	// Context ends when an effect may have to stop, with the cause.
+	Context() context.Context
+	// Trusted is nil while the lease can be trusted. It asks nobody.
+	Trusted() error
+	// Lease is the lease as last renewed, with when that was sent.
+	Lease() coord.Lease
 }
 
 // A Permit is what an effect may know about its attempt. Hand the run id to the resource as its idempotency key and the
@@ -179,8 +194,16 @@ func (j Job) check() error {
 	bad(!oneOf(j.IfFailed, FailedKeep, FailedRetry), "if-failed %q: keep or retry", j.IfFailed)
 	bad(!oneOf(j.OnDoubt, DoubtHold, DoubtRetry, DoubtProbe), "on-doubt %q: hold, retry or probe", j.OnDoubt)
 	bad(j.OnDoubt == DoubtProbe && j.Probe == nil, "on-doubt probe needs a probe")
+	bad(j.Held != nil && j.heldAgent() != j.Agent, "the lease that is held is that of agent %s", j.heldAgent())
 	bad(!oneOf(j.OnLost, LostStop, LostKeep), "on-lost %q: stop or keep", j.OnLost)
 	return errors.Join(all...)
+}
+
+func (j Job) heldAgent() string {
+	if j.Held == nil {
+		return ""
+	}
+	return j.Held.Lease().Agent
 }
 
 func orElse[T comparable](v, def T) T {

@@ -11,12 +11,7 @@ import (
 
 // A keeper renews a lease and knows how long it can be trusted.
 type keeper interface {
-	// Context ends when the effect may have to stop, with the cause.
-	Context() context.Context
-	// Trusted is nil while the lease can be trusted.
-	Trusted() error
-	// Lease is the lease as last renewed, with when that was sent.
-	Lease() coord.Lease
+	Held
 	// Stop ends the renewals. The lease is not given back.
 	Stop()
 }
@@ -24,12 +19,22 @@ type keeper interface {
 var (
 	_ keeper = (*coord.Keeper)(nil)
 	_ keeper = (*tenant)(nil)
+	_ keeper = kept{}
 )
+
+// kept is a lease that the caller of the run keeps.
+type kept struct{ Held }
+
+// Stop leaves it to its owner.
+func (kept) Stop() {}
 
 // keep renews the lease from the grant on, whatever becomes of the caller: an effect that is told to stop keeps its
 // lease until it has ended and was recorded.
 func (r *run) keep(ctx context.Context) keeper {
 	ctx = context.WithoutCancel(ctx)
+	if r.job.Held != nil {
+		return kept{r.job.Held}
+	}
 	if r.job.OnLost == LostKeep {
 		return newTenant(ctx, r.d.cfg.Coordinator, r.lease)
 	}

@@ -116,6 +116,11 @@ func resultHeld(j Job, v coord.View) Result {
 	return Result{Code: ExitBusy, Ran: No, State: v.State, Err: &coord.HeldError{Holder: h}, Message: say(j, "was not run: %s%s", busy, next)}
 }
 
+// resultLostHold is for a lease that was held and is gone: somebody else has the agent, or may have it at once.
+func resultLostHold(j Job, v coord.View, err error) Result {
+	return Result{Code: ExitBusy, Ran: No, State: v.State, Err: err, Message: say(j, "was not run: the lease is not held any more: %v", err)}
+}
+
 func resultDoubt(j Job, v coord.View, verdict error) Result {
 	a := restsOn(verdict)
 	res := about(Result{Code: ExitInDoubt, Ran: Maybe, Err: verdict}, v, a)

@@ -31,6 +31,9 @@ type Result struct {
 	Signal   int
 	// Unsettled means that the outcome stands in the journal and not in the ledger yet.
 	Unsettled bool
+	// Left means that a part of the effect is still there after KILL. Its lease was not given back: it ends with this
+	// process, or a person takes it; whoever keeps it for Job.Held does the same.
+	Left bool
 	// Message is one line for a person. It holds the words "was not run", "was run" or "may have run".
 	Message string
 	// Err is what stood in the way, for errors.Is; nil if nothing did.

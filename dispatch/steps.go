@@ -102,6 +102,9 @@ func (r *run) refused(err error) (Result, move) {
 	if dec.move == proceed || dec.move == probe || dec.move == gate { // what was looked at has moved
 		dec = decision{move: again, result: r.notRun(err)}
 	}
+	if r.job.Held != nil && lostHold(err) {
+		return dec.result, end
+	}
 	if dec.move == end && isVerdict(err) && !errors.Is(err, coord.ErrIndeterminate) {
 		dec.move = again // the next look knows the facts
 	}

@@ -126,6 +126,7 @@ type work struct {
 	lazy     time.Duration // Stop itself takes so long
 	refuse   error         // cannot be started
 	blind    error         // its end cannot be learned
+	leaves   bool          // a part of it survives KILL
 	inside   func(h *host, p dispatch.Permit)
 
 	mu      sync.Mutex
@@ -211,7 +212,7 @@ func (e *running) live() {
 			if e.end.Stopped == nil {
 				e.end.Stopped = why
 			}
-			e.end.ExitCode, e.end.Signal = -1, 9
+			e.end.ExitCode, e.end.Signal, e.end.Left = -1, 9, e.w.leaves
 			return
 		}
 	}
@@ -300,6 +301,11 @@ func (f *faulty) Start(ctx context.Context, req coord.Request, b coord.Begin) (l
 		return coord.Lease{}, coord.Attempt{}, err
 	}
 	return l, a, nil
+}
+
+func (f *faulty) Begin(ctx context.Context, b coord.Begin) (a coord.Attempt, err error) {
+	err = f.ask(ctx, "begin", func() error { a, err = f.Coordinator.Begin(ctx, b); return err })
+	return a, err
 }
 
 func (f *faulty) Cancel(ctx context.Context, b coord.Begin) error {
