@@ -11,6 +11,7 @@ import (
 
 	"github.com/syncnode/syncnode/coord"
 	"github.com/syncnode/syncnode/coord/memory"
+	"github.com/syncnode/syncnode/internal/bubble"
 )
 
 // line stands between a keeper and its coordinator: it counts renewals and can be cut.
@@ -78,13 +79,6 @@ func steal(t *testing.T, store *memory.Store, want error) {
 	}
 }
 
-// pass lets d go by and all that falls due within it, at its very end too, be over: a test that only slept would
-// look at, or change, what the keeper does at that instant.
-func pass(d time.Duration) {
-	time.Sleep(d)
-	synctest.Wait()
-}
-
 func ended(t *testing.T, k *coord.Keeper, want error) {
 	t.Helper()
 	if k.Context().Err() == nil || !errors.Is(context.Cause(k.Context()), want) {
@@ -107,7 +101,7 @@ func TestAKeptLeaseIsRenewedEveryThirdOfItsTTLAndNeverExpires(t *testing.T) {
 		store, cable, k := kept(t, coord.KeepOptions{})
 		begun := k.Sent()
 		for range 20 {
-			pass(ttl)
+			bubble.Pass(ttl)
 			trusted(t, k)
 			steal(t, store, coord.ErrHeld)
 		}
@@ -153,7 +147,7 @@ func TestAnUnreachableCoordinatorEndsTheContextBeforeAnotherCanHold(t *testing.T
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store, cable, k := kept(t, coord.KeepOptions{})
-				pass(ttl)
+				bubble.Pass(ttl)
 				sent := k.Sent()
 				cable.set(spoil)
 				<-k.Context().Done()
@@ -164,7 +158,7 @@ func TestAnUnreachableCoordinatorEndsTheContextBeforeAnotherCanHold(t *testing.T
 				steal(t, store, coord.ErrHeld)
 				close(cable.heal)
 				k.Stop()
-				pass(time.Until(sent.Add(ttl + ttl/3)))
+				bubble.Pass(time.Until(sent.Add(ttl + ttl/3)))
 				steal(t, store, nil)
 			})
 		})
@@ -187,12 +181,12 @@ func TestAShortStallTouchesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, cable, k := kept(t, coord.KeepOptions{})
 		for range 5 {
-			pass(ttl/3 - time.Millisecond)
+			bubble.Pass(ttl/3 - time.Millisecond)
 			cable.set(func(l *line) { l.cut = true })
-			pass(ttl / 3)
+			bubble.Pass(ttl / 3)
 			cable.set(func(l *line) { l.cut = false })
 			trusted(t, k)
-			pass(ttl/3 + 2*time.Millisecond)
+			bubble.Pass(ttl/3 + 2*time.Millisecond)
 			trusted(t, k)
 		}
 		k.Stop()
@@ -222,7 +216,7 @@ func TestStopEndsTheContextAsReleasedAndKeepsTheLease(t *testing.T) {
 		k.Stop()
 		ended(t, k, coord.ErrReleased)
 		steal(t, store, coord.ErrHeld)
-		pass(ttl)
+		bubble.Pass(ttl)
 		if cable.count() != 0 {
 			t.Error("renewed after Stop")
 		}
@@ -279,7 +273,7 @@ func TestALeaseThatIsOldAlreadyIsTrustedFromItsSendingOn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		pass(ttl - ttl/10)
+		bubble.Pass(ttl - ttl/10)
 		cable := &line{LeaseCoordinator: c, cut: true}
 		k := coord.Keep(t.Context(), cable, l, coord.KeepOptions{})
 		trusted(t, k)
@@ -315,7 +309,7 @@ func TestAClockJumpVoidsTrustUntilARenewalSucceedsAndStopsNobody(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var w wall
 				_, cable, k := kept(t, coord.KeepOptions{}.WithWall(w.now))
-				pass(time.Second)
+				bubble.Pass(time.Second)
 				before := cable.count()
 				w.jump(jump)
 				if err := k.Trusted(); !errors.Is(err, coord.ErrUnverifiable) || k.Context().Err() != nil {
@@ -326,7 +320,7 @@ func TestAClockJumpVoidsTrustUntilARenewalSucceedsAndStopsNobody(t *testing.T) {
 					t.Errorf("%d renewals at once, want 1", cable.count()-before)
 				}
 				trusted(t, k)
-				pass(3 * ttl)
+				bubble.Pass(3 * ttl)
 				trusted(t, k)
 				k.Stop()
 			})
@@ -373,7 +367,7 @@ func TestASlewedClockIsNoJump(t *testing.T) {
 		var w wall
 		_, cable, k := kept(t, coord.KeepOptions{}.WithWall(w.now))
 		for range 3000 {
-			pass(100 * time.Millisecond)
+			bubble.Pass(100 * time.Millisecond)
 			w.jump(time.Millisecond)
 			trusted(t, k)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/syncnode/syncnode/coord"
 	"github.com/syncnode/syncnode/coord/memory"
 	"github.com/syncnode/syncnode/dispatch"
+	"github.com/syncnode/syncnode/internal/bubble"
 )
 
 // With the default policies an effect is begun at most once, whatever fails and in whatever order; and what the ledger says in
@@ -80,7 +81,7 @@ func chaos(t *testing.T, s *memory.Store, seed uint64) {
 		})
 	}
 	all.Wait()
-	time.Sleep(time.Hour)
+	bubble.Pass(time.Hour)
 	for i := range 3 {
 		later := newHostOver(t, s, fmt.Sprint("d", i), books[i], dead)
 		for _, occ := range occs {

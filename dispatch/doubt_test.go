@@ -11,6 +11,7 @@ import (
 	"github.com/syncnode/syncnode/coord"
 	"github.com/syncnode/syncnode/coord/memory"
 	"github.com/syncnode/syncnode/dispatch"
+	"github.com/syncnode/syncnode/internal/bubble"
 )
 
 // crashed leaves an attempt behind whose process died in the middle of its effect; started says whether its pending was
@@ -31,7 +32,7 @@ func crashed(t *testing.T, s *memory.Store, device string, b *book, started bool
 		b.log = append(b.log, coord.Outcome{Agent: agent, Run: runID(occurrence), Occurrence: occurrence, Attempt: a})
 	}
 	c.Crash()
-	time.Sleep(coord.DefaultTTL + time.Second)
+	bubble.Pass(coord.DefaultTTL + time.Second)
 	return a
 }
 
@@ -130,7 +131,7 @@ func TestARetryWaitsForTheAgentLikeAnyOther(t *testing.T) {
 			a.run(&work{takes: time.Minute}, func(j *dispatch.Job) { j.Occurrence, j.Run = "key:other", runID("key:other") })
 			close(done)
 		}()
-		time.Sleep(time.Second)
+		bubble.Pass(time.Second)
 		w := &work{}
 		wantCode(t, b.run(w, retryDoubt), 110, dispatch.No, coord.RunInDoubt)
 		wantCode(t, b.run(w, retryDoubt, func(j *dispatch.Job) { j.IfHeld = dispatch.HeldWait }), 0, dispatch.Yes, coord.RunCommitted)
@@ -149,7 +150,7 @@ func TestWhileItsLivenessLivesADeadRunIsRunning(t *testing.T) {
 		c.Crash()
 		h, w := newHost(t, s, "a"), &work{}
 		wantCode(t, h.run(w), 0, dispatch.No, coord.RunRunning)
-		time.Sleep(coord.DefaultTTL)
+		bubble.Pass(coord.DefaultTTL)
 		wantCode(t, h.run(w), 112, dispatch.Maybe, coord.RunInDoubt)
 		if w.count() != 0 {
 			t.Error("it ran")
@@ -298,7 +299,7 @@ func TestWhatWasLookedAtMayMove(t *testing.T) {
 				t.Error(err)
 			}
 			c.Crash()
-			time.Sleep(3 * time.Second)
+			bubble.Pass(3 * time.Second)
 		})
 		h.c.fail(func(op string) error {
 			if op == "start" {

@@ -12,6 +12,7 @@ import (
 	"github.com/syncnode/syncnode/coord"
 	"github.com/syncnode/syncnode/coord/memory"
 	"github.com/syncnode/syncnode/dispatch"
+	"github.com/syncnode/syncnode/internal/bubble"
 )
 
 // inBubble runs f over a fresh store.
@@ -116,7 +117,7 @@ func TestABusyAgentIsSkippedOrRefusedOrWaitedFor(t *testing.T) {
 						a.run(busy, other)
 					}
 				}()
-				time.Sleep(time.Second)
+				bubble.Pass(time.Second)
 				r := b.run(w, c.policy)
 				wantCode(t, r, c.code, c.ran, c.state)
 				if r.Code == 110 && !strings.Contains(r.Message, "a ") {
@@ -141,7 +142,7 @@ func TestWhoWaitsForThisRunLearnsHowItEnded(t *testing.T) {
 			a, b := newHost(t, s, "a"), newHost(t, s, "b")
 			done := make(chan struct{})
 			go func() { a.run(c.first); close(done) }()
-			time.Sleep(time.Second)
+			bubble.Pass(time.Second)
 			w := &work{}
 			r := b.run(w, func(j *dispatch.Job) { j.IfHeld = dispatch.HeldWait })
 			<-done
@@ -350,7 +351,7 @@ func TestASignalWhileWaitingRunsNothing(t *testing.T) {
 			a.run(&work{takes: time.Minute}, func(j *dispatch.Job) { j.Occurrence, j.Run = "key:other", runID("key:other") })
 			close(done)
 		}()
-		time.Sleep(time.Second)
+		bubble.Pass(time.Second)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(5*time.Second, func() { cancel(&dispatch.Interrupt{Signal: 15}) })
 		w := &work{}

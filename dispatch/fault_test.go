@@ -12,6 +12,7 @@ import (
 	"github.com/syncnode/syncnode/coord"
 	"github.com/syncnode/syncnode/coord/memory"
 	"github.com/syncnode/syncnode/dispatch"
+	"github.com/syncnode/syncnode/internal/bubble"
 )
 
 // A failing coordinator, before or after each step, for as long as the run lasts or once.
@@ -57,7 +58,7 @@ func failAt(t *testing.T, s *memory.Store, op, when string, times int, kind erro
 		t.Errorf("nothing ran, and the ledger says %s", v.State)
 	}
 	h.c.fail(nil, nil)
-	time.Sleep(2 * coord.MaxTTL) // whatever was held has run out
+	bubble.Pass(2 * coord.MaxTTL) // whatever was held has run out
 	next := newHostOver(t, s, "a", h.book)
 	r2 := next.run(w, func(j *dispatch.Job) { j.IfFailed = dispatch.FailedRetry })
 	switch total := w.count(); {
@@ -198,7 +199,7 @@ func TestAnOutcomeThatTheLedgerCannotTakeWaitsInTheJournal(t *testing.T) {
 			if v := h.view(occurrence); v.Entry.Attempts[0].State != coord.Open {
 				t.Errorf("the ledger has it: %+v", v)
 			}
-			time.Sleep(time.Minute)
+			bubble.Pass(time.Minute)
 			// A run of anything on this device settles it.
 			later := newHostOver(t, s, "a", h.book)
 			later.run(&work{}, func(j *dispatch.Job) { j.Occurrence, j.Run = "key:next", runID("key:next") })
@@ -214,7 +215,7 @@ func TestSettlingThatFailsDoesNotStopTheNextRun(t *testing.T) {
 		h := newHost(t, s, "a")
 		h.c.fail(failing(coord.ErrIndeterminate, "complete", "finish"), nil)
 		h.run(&work{})
-		time.Sleep(time.Minute)
+		bubble.Pass(time.Minute)
 		h.c.fail(failing(coord.ErrIndeterminate, "finish"), nil)
 		r := h.run(&work{}, func(j *dispatch.Job) { j.Occurrence, j.Run = "key:next", runID("key:next") })
 		wantCode(t, r, 0, dispatch.Yes, coord.RunCommitted)
@@ -226,7 +227,7 @@ func TestACommitInTheJournalIsSettledBeforeItsVerdict(t *testing.T) {
 		h, w := newHost(t, s, "a"), &work{}
 		h.c.fail(failing(coord.ErrIndeterminate, "complete", "finish"), nil)
 		h.run(w)
-		time.Sleep(time.Minute)
+		bubble.Pass(time.Minute)
 		refused := h.run(w, func(j *dispatch.Job) { j.OnDoubt = dispatch.DoubtRetry })
 		if refused.Code != 125 || refused.Ran != dispatch.No {
 			t.Errorf("the ledger cannot take the fact, and the answer is %+v", refused)

@@ -8,6 +8,7 @@ import (
 	"github.com/syncnode/syncnode/coord"
 	"github.com/syncnode/syncnode/coord/memory"
 	"github.com/syncnode/syncnode/dispatch"
+	"github.com/syncnode/syncnode/internal/bubble"
 )
 
 // hold takes the agent's lease for h and keeps it. What it asks is not counted among the calls of runs.
@@ -101,7 +102,7 @@ func TestAnEffectUnderAHeldLeaseIsGoneBeforeTheLeaseCanEnd(t *testing.T) {
 			h, w := newHost(t, s, "a"), &work{takes: time.Hour, stubborn: stubborn}
 			k := hold(t, h)
 			defer k.Stop()
-			time.Sleep(time.Minute) // it was renewed many times
+			bubble.Pass(time.Minute) // it was renewed many times
 			var sent time.Time
 			var thaw func()
 			w.inside = func(h *host, p dispatch.Permit) { sent, thaw = k.Lease().Sent, h.c.freeze() }

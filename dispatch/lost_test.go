@@ -10,6 +10,7 @@ import (
 	"github.com/syncnode/syncnode/coord"
 	"github.com/syncnode/syncnode/coord/memory"
 	"github.com/syncnode/syncnode/dispatch"
+	"github.com/syncnode/syncnode/internal/bubble"
 )
 
 func TestAnEffectIsGoneBeforeItsLeaseCanEnd(t *testing.T) {
@@ -40,7 +41,7 @@ func TestAnEffectIsGoneBeforeItsLeaseCanEnd(t *testing.T) {
 						t.Errorf("got %+v", r)
 					}
 					// Another device takes the agent; the record arrives when this device is back.
-					time.Sleep(2 * ttl)
+					bubble.Pass(2 * ttl)
 					h.c.fail(nil, nil)
 					back := newHostOver(t, s, "a", h.book)
 					wantCode(t, back.run(&work{}), 115, dispatch.No, coord.RunFailed)
@@ -159,7 +160,7 @@ func TestOnLostKeepRenewsAgainAfterAnOutageUntilSomebodyTookTheLease(t *testing.
 			h, w := newHost(t, s, "a"), &work{takes: 10 * time.Minute}
 			w.inside = func(h *host, p dispatch.Permit) {
 				thaw := h.c.freeze()
-				time.Sleep(time.Minute)
+				bubble.Pass(time.Minute)
 				if p.Fence(t.Context()) == nil {
 					t.Error("the fence said yes without a lease")
 				}
@@ -167,7 +168,7 @@ func TestOnLostKeepRenewsAgainAfterAnOutageUntilSomebodyTookTheLease(t *testing.
 					steal(t, h)
 				}
 				thaw()
-				time.Sleep(5 * time.Second)
+				bubble.Pass(5 * time.Second)
 				if err := p.Fence(t.Context()); (err != nil) != taken {
 					t.Errorf("the fence says %v", err)
 				}
@@ -204,10 +205,10 @@ func TestALateCommitIsAFactWhateverTheEpoch(t *testing.T) {
 func TestALeaseLostBeforeTheEffectVoidsTheAttempt(t *testing.T) {
 	for _, op := range []string{"granted", "pending"} {
 		for name, lose := range map[string]func(*testing.T, *host){
-			"stolen": func(t *testing.T, h *host) { steal(t, h); time.Sleep(6 * time.Second) },
+			"stolen": func(t *testing.T, h *host) { steal(t, h); bubble.Pass(6 * time.Second) },
 			"a disk and a backend that stand still": func(t *testing.T, h *host) {
 				thaw := h.c.freeze()
-				time.Sleep(11 * time.Second)
+				bubble.Pass(11 * time.Second)
 				time.AfterFunc(2*time.Second, thaw)
 			},
 		} {
@@ -236,7 +237,7 @@ func TestASlowDiskAloneCostsNoLease(t *testing.T) {
 		h, w := newHost(t, s, "a"), &work{}
 		h.book.slow = func(op string) {
 			if op == "pending" {
-				time.Sleep(time.Minute)
+				bubble.Pass(time.Minute)
 			}
 		}
 		wantCode(t, h.run(w), 0, dispatch.Yes, coord.RunCommitted)

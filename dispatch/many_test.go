@@ -10,6 +10,7 @@ import (
 	"github.com/syncnode/syncnode/coord"
 	"github.com/syncnode/syncnode/coord/memory"
 	"github.com/syncnode/syncnode/dispatch"
+	"github.com/syncnode/syncnode/internal/bubble"
 )
 
 func TestFiftyDispatchersOfOneOccurrenceRunItOnce(t *testing.T) {
@@ -87,7 +88,7 @@ func TestAWaitSurvivesAShortOutage(t *testing.T) {
 				a.run(&work{takes: time.Minute}, func(j *dispatch.Job) { j.Occurrence, j.Run = "key:other", runID("key:other") })
 				close(done)
 			}()
-			time.Sleep(time.Second)
+			bubble.Pass(time.Second)
 			time.AfterFunc(10*time.Second, func() {
 				b.c.fail(failing(coord.ErrNotSent), nil)
 				time.AfterFunc(c.outage, func() { b.c.fail(nil, nil) })
@@ -96,7 +97,7 @@ func TestAWaitSurvivesAShortOutage(t *testing.T) {
 				t.Errorf("got %+v", r)
 			}
 			<-done
-			time.Sleep(2 * time.Hour)
+			bubble.Pass(2 * time.Hour)
 		})
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/syncnode/syncnode/coord"
 	"github.com/syncnode/syncnode/coord/memory"
 	"github.com/syncnode/syncnode/dispatch"
+	"github.com/syncnode/syncnode/internal/bubble"
 )
 
 func TestAPermitIsTrustedUntilTwoThirdsOfTheLeaseAndNotBeyond(t *testing.T) {
@@ -16,7 +17,7 @@ func TestAPermitIsTrustedUntilTwoThirdsOfTheLeaseAndNotBeyond(t *testing.T) {
 			lease, _, _ := h.memory().Current(t.Context(), agent)
 			thaw = h.c.freeze() // until the run has ended: a thaw at the very instant of the doubt could still save it
 			end := lease.Sent.Add(coord.DefaultTTL * 2 / 3)
-			time.Sleep(time.Until(end) - time.Nanosecond)
+			bubble.Pass(time.Until(end) - time.Nanosecond)
 			if err := p.Trusted(); err != nil {
 				t.Errorf("before two thirds: %v", err)
 			}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/syncnode/syncnode/coord"
 	"github.com/syncnode/syncnode/fence"
+	"github.com/syncnode/syncnode/internal/bubble"
 )
 
 func TestCheckSaysYesOnlyToTheHolderOfAnOpenAttempt(t *testing.T) {
@@ -31,7 +32,7 @@ func TestCheckSaysYesOnlyToTheHolderOfAnOpenAttempt(t *testing.T) {
 			must(t, err)
 		}, coord.ErrNotHeld},
 		{"expired there", func(t *testing.T, s *scene) { s.store.Expire(s.lease.Liveness) }, coord.ErrUnverifiable},
-		{"trust over here", func(t *testing.T, s *scene) { time.Sleep(s.lease.TTL) }, coord.ErrUnverifiable},
+		{"trust over here", func(t *testing.T, s *scene) { bubble.Pass(s.lease.TTL) }, coord.ErrUnverifiable},
 		{"never sent", func(t *testing.T, s *scene) { s.lease.Sent = time.Time{} }, coord.ErrUnverifiable},
 		{"closed", func(t *testing.T, s *scene) {
 			s.a.State = coord.Failed
@@ -70,7 +71,7 @@ type slowLedger struct {
 
 func (l slowLedger) Look(ctx context.Context, q coord.Question) (coord.View, error) {
 	v, err := l.scene.Look(ctx, q)
-	time.Sleep(l.took)
+	bubble.Pass(l.took)
 	if l.err != nil {
 		return coord.View{}, l.err
 	}

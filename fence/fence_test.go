@@ -12,6 +12,7 @@ import (
 	"github.com/syncnode/syncnode/coord"
 	"github.com/syncnode/syncnode/coord/memory"
 	"github.com/syncnode/syncnode/fence"
+	"github.com/syncnode/syncnode/internal/bubble"
 	"github.com/syncnode/syncnode/internal/ident"
 )
 
@@ -65,7 +66,7 @@ func (s *scene) begin(device string, dead bool) {
 	}
 	if dead {
 		s.c.Crash()
-		time.Sleep(coord.DefaultTTL + time.Second)
+		bubble.Pass(coord.DefaultTTL + time.Second)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/syncnode/syncnode/internal/bubble"
 	"github.com/syncnode/syncnode/relay/dir"
 )
 
@@ -34,9 +35,9 @@ func TestEveryNodeCollectsItsOwnChainInAFolder(t *testing.T) {
 					written++
 				}
 			}
-			time.Sleep(time.Minute)
+			bubble.Pass(time.Minute)
 		}
-		time.Sleep(time.Hour)
+		bubble.Pass(time.Hour)
 		for _, m := range fleet {
 			m.stop()
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/syncnode/syncnode/checkpoint"
 	"github.com/syncnode/syncnode/coord"
 	coordmemory "github.com/syncnode/syncnode/coord/memory"
+	"github.com/syncnode/syncnode/internal/bubble"
 	"github.com/syncnode/syncnode/journal"
 	"github.com/syncnode/syncnode/node"
 	"github.com/syncnode/syncnode/oplog"
@@ -153,7 +154,7 @@ func TestAFleetOfNodesKeepsItsLogsAndItsRelayBoundedAndAColdOneJoins(t *testing.
 					written++
 				}
 			}
-			time.Sleep(30 * time.Second)
+			bubble.Pass(30 * time.Second)
 			for _, m := range fleet {
 				most = max(most, m.segments())
 			}
@@ -162,7 +163,7 @@ func TestAFleetOfNodesKeepsItsLogsAndItsRelayBoundedAndAColdOneJoins(t *testing.
 		if most > 16 {
 			t.Errorf("a journal had %d segments at a time; want it to stay flat", most)
 		}
-		time.Sleep(time.Hour)
+		bubble.Pass(time.Hour)
 		if kept := r.kept(t); kept > 120 {
 			t.Errorf("the relay keeps %d of %d ops", kept, written)
 		}
@@ -170,7 +171,7 @@ func TestAFleetOfNodesKeepsItsLogsAndItsRelayBoundedAndAColdOneJoins(t *testing.
 			t.Errorf("%d checkpoints were put for %d ops; one of a fleet has to be enough", puts, written)
 		}
 		cold := anchored(t, "d4", r).start()
-		time.Sleep(time.Minute)
+		bubble.Pass(time.Minute)
 		if want := fleet[0].Digest(); cold.Digest() != want || fleet[1].Digest() != want || fleet[2].Digest() != want {
 			t.Error("the digests differ")
 		}
@@ -190,13 +191,13 @@ func TestANodeWithNothingNewAsksForNoCheckpoint(t *testing.T) {
 		for n := range 100 {
 			write(t, m.Session, n)
 		}
-		time.Sleep(time.Hour)
+		bubble.Pass(time.Hour)
 		if r.of("put") == 0 || r.kept(t) > 40 {
 			t.Fatalf("%d checkpoints, %d ops in the relay: nothing was bounded", r.of("put"), r.kept(t))
 		}
 		names := []string{"roster", "checkpoint", "put", "collect"}
 		before := fmt.Sprint(r.of(names[0]), r.of(names[1]), r.of(names[2]), r.of(names[3]))
-		time.Sleep(4 * time.Hour)
+		bubble.Pass(4 * time.Hour)
 		if after := fmt.Sprint(r.of(names[0]), r.of(names[1]), r.of(names[2]), r.of(names[3])); after != before {
 			t.Errorf("calls of %v: %s, four hours later %s", names, before, after)
 		}
@@ -209,12 +210,12 @@ func TestWhatASilentReplicaLacksIsNeverDroppedAndAskedForEverMoreRarely(t *testi
 		r := newTally(memory.Config{})
 		silent := anchored(t, "d2", r).start()
 		m := anchored(t, "d1", r).start()
-		time.Sleep(time.Minute)
+		bubble.Pass(time.Minute)
 		silent.stop()
 		for n := range 100 {
 			write(t, m.Session, n)
 		}
-		time.Sleep(4 * time.Hour)
+		bubble.Pass(4 * time.Hour)
 		if r.of("put") != 0 || r.kept(t) != 100 {
 			t.Errorf("%d checkpoints, %d ops kept, want none and all", r.of("put"), r.kept(t))
 		}
@@ -222,7 +223,7 @@ func TestWhatASilentReplicaLacksIsNeverDroppedAndAskedForEverMoreRarely(t *testi
 			t.Errorf("the roster was read %d times in four hours, want about one in ten minutes", asked)
 		}
 		silent.start()
-		time.Sleep(time.Hour)
+		bubble.Pass(time.Hour)
 		if r.of("put") == 0 || r.kept(t) > 40 {
 			t.Errorf("%d checkpoints, %d ops kept after it came back", r.of("put"), r.kept(t))
 		}
@@ -239,9 +240,9 @@ func TestAFullRelayIsCollectedBeforeTheThreshold(t *testing.T) {
 		m.start()
 		for n := range 200 { // more than fits
 			write(t, m.Session, n)
-			time.Sleep(10 * time.Second)
+			bubble.Pass(10 * time.Second)
 		}
-		time.Sleep(2 * time.Hour)
+		bubble.Pass(2 * time.Hour)
 		info, err := r.Hello(t.Context(), "d1")
 		m.stop()
 		if err != nil || info.Head.Seq != 199 {
@@ -274,12 +275,12 @@ func TestACollectionThatFailsIsToldOnceAndSoIsItsEnd(t *testing.T) {
 			write(t, m.Session, n)
 		}
 		for r.of("collect") == 0 { // the first phase, which marks
-			time.Sleep(time.Second)
+			bubble.Pass(time.Second)
 		}
 		r.jam.Store(true)
-		time.Sleep(time.Hour)
+		bubble.Pass(time.Hour)
 		r.jam.Store(false)
-		time.Sleep(time.Hour)
+		bubble.Pass(time.Hour)
 		m.stop()
 		log := m.log.String()
 		if failed, over := strings.Count(log, "collection failed"), strings.Count(log, "collection works again"); failed != 1 || over != 1 {
@@ -296,14 +297,14 @@ func TestARelayThatIsAnotherOrLostOpsIsToldOnceAlsoAfterARestart(t *testing.T) {
 		m.start()
 		write(t, m.Session, 1)
 		write(t, other.Session, 2)
-		time.Sleep(10 * time.Minute)
+		bubble.Pass(10 * time.Minute)
 		m.stop()
 		other.stop()
 		next := memory.New(memory.Config{})
 		m.cfg.Relays = map[string]relay.Relay{"memory": next}
 		for range 2 {
 			m.start()
-			time.Sleep(10 * time.Minute)
+			bubble.Pass(10 * time.Minute)
 			m.stop()
 		}
 		if got := strings.Count(m.log.String(), "another store than before"); got != 1 {
@@ -341,12 +342,12 @@ func TestARelayThatWasPutBackFromYesterdayUnderItsNameIsToldOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		write(t, other.Session, 2)
-		time.Sleep(10 * time.Minute)
+		bubble.Pass(10 * time.Minute)
 		m.stop()
 		other.stop()
 		m.cfg.Relays = map[string]relay.Relay{"memory": &shrunk{r, oplog.Frontier{"d2": {Seq: 0, ID: first[0].ID}}}}
 		m.start()
-		time.Sleep(10 * time.Minute)
+		bubble.Pass(10 * time.Minute)
 		m.stop()
 		if got := strings.Count(m.log.String(), "the relay lost ops"); got != 1 || !strings.Contains(m.log.String(), "lacks_ops_of=d2") {
 			t.Errorf("told %d times, want once, of d2\n%s", got, m.log.String())

@@ -14,6 +14,7 @@ import (
 	"github.com/syncnode/syncnode/coord"
 	"github.com/syncnode/syncnode/coord/memory"
 	"github.com/syncnode/syncnode/dispatch"
+	"github.com/syncnode/syncnode/internal/bubble"
 	"github.com/syncnode/syncnode/node"
 	"github.com/syncnode/syncnode/oplog"
 	"github.com/syncnode/syncnode/relay"
@@ -126,8 +127,7 @@ func TestAFailingRelayKeepsNoOtherFromBeingPumped(t *testing.T) {
 		w := newWorld(map[string]relay.Relay{"good": good, "bad": bad})
 		w.sess.fail[bad] = errors.New("unreachable")
 		stop := w.run(t)
-		time.Sleep(60 * time.Second)
-		synctest.Wait()
+		bubble.Pass(60 * time.Second)
 		stop()
 		if got := w.sess.count(good); got < 11 || got > 16 {
 			t.Errorf("good relay pumped %d times in 60 s, want 11 to 16", got)
@@ -147,8 +147,7 @@ func TestAHintBringsThePumpForwardAndNoStormOfHintsDoesMore(t *testing.T) {
 		close(r.news) // always: a relay that cries wolf
 		w := newWorld(map[string]relay.Relay{"etcd": r})
 		stop := w.run(t)
-		time.Sleep(60 * time.Second)
-		synctest.Wait()
+		bubble.Pass(60 * time.Second)
 		if got := w.sess.count(r); got < 55 || got > 65 {
 			t.Errorf("pumped %d times in 60 s, want one a second", got)
 		}
@@ -173,8 +172,7 @@ func TestTheLeaseOfANodeIsRenewedAndReleasedInGoodOrder(t *testing.T) {
 		w := newWorld(nil)
 		asker := w.store.Process(coord.Process{})
 		stop := w.run(t)
-		time.Sleep(10 * time.Minute)
-		synctest.Wait()
+		bubble.Pass(10 * time.Minute)
 		l, held, err := asker.Current(t.Context(), node.Agent("d1"))
 		if err != nil || !held || l.Expired || l.Epoch != 1 {
 			t.Errorf("after ten minutes: %+v held %v err %v; want epoch 1, held and not expired", l, held, err)
@@ -199,8 +197,7 @@ func TestAStolenLeaseStopsNothingAndIsTakenBackLater(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := w.sess.count(r)
-		time.Sleep(2 * time.Minute)
-		synctest.Wait()
+		bubble.Pass(2 * time.Minute)
 		if w.sess.count(r) <= before {
 			t.Error("the pump stopped with the lease")
 		}

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/syncnode/syncnode/internal/bubble"
 	"github.com/syncnode/syncnode/relay"
 	"github.com/syncnode/syncnode/seal"
 	"github.com/syncnode/syncnode/session"
@@ -29,8 +30,7 @@ func TestATroubleWithASealSaysWhatToDo(t *testing.T) {
 				return session.Report{}, fmt.Errorf("%w: %w", session.ErrRelayBehind, &seal.BlobError{Err: c.err})
 			})
 			stop := w.run(t)
-			time.Sleep(time.Minute)
-			synctest.Wait()
+			bubble.Pass(time.Minute)
 			stop()
 			if log := w.log.String(); strings.Count(log, c.text) != 1 {
 				t.Errorf("%v: want %q once in\n%s", c.err, c.text, log)

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/syncnode/syncnode/internal/bubble"
 	"github.com/syncnode/syncnode/node"
 	"github.com/syncnode/syncnode/relay/memory"
 	"github.com/syncnode/syncnode/session"
@@ -64,15 +65,13 @@ func TestQuarantinedChainsStandInTheStateFileForWhoeverLooksBesideTheNode(t *tes
 		watched.chains.Store(&[]session.Quarantine{{Device: "d2", Instance: "r", Seq: 5, Reason: errors.New("forked"), Permanent: true, Since: time.Now()}})
 		m.cfg.Watcher = watched
 		m.start()
-		time.Sleep(10 * time.Second)
-		synctest.Wait()
+		bubble.Pass(10 * time.Second)
 		s, err := node.ReadState(m.cfg.StateFile)
 		if q := s.Quarantined; err != nil || len(q) != 1 || q[0].Device != "d2" || q[0].Seq != 5 || q[0].Reason != "forked" || !q[0].Permanent {
 			t.Errorf("state %+v, %v", s, err)
 		}
 		watched.chains.Store(new([]session.Quarantine))
-		time.Sleep(10 * time.Second)
-		synctest.Wait()
+		bubble.Pass(10 * time.Second)
 		if s, err := node.ReadState(m.cfg.StateFile); err != nil || len(s.Quarantined) != 0 {
 			t.Errorf("freed, and the state says %+v, %v", s, err)
 		}

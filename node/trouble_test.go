@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/syncnode/syncnode/coord"
+	"github.com/syncnode/syncnode/internal/bubble"
 	"github.com/syncnode/syncnode/node"
 	"github.com/syncnode/syncnode/relay"
 	"github.com/syncnode/syncnode/session"
@@ -46,7 +47,7 @@ func TestEachOwnRunInDoubtIsToldOnceAndAgainOnlyIfItComesBack(t *testing.T) {
 		w.cfg.Runs, w.set.answer.Open = ledger, 1
 		ledger.show(openOf("d1", "r1"), openOf("d2", "r2"))
 		stop := w.run(t)
-		pass := func() { time.Sleep(5 * time.Minute); synctest.Wait() }
+		pass := func() { bubble.Pass(5 * time.Minute) }
 		pass()
 		ledger.show(openOf("d1", "r1"), openOf("d1", "r3"))
 		pass()
@@ -94,8 +95,7 @@ func TestATroubleIsToldOncePerKindThoughItsWordsChange(t *testing.T) {
 			return session.Report{}, nil
 		})
 		stop := w.run(t)
-		time.Sleep(5 * time.Minute)
-		synctest.Wait()
+		bubble.Pass(5 * time.Minute)
 		stop()
 		log := w.log.String()
 		for text, want := range map[string]int{"cannot be reached": 1, "relay is full": 1, "pump works again": 1, "level=ERROR": 1} {
@@ -115,8 +115,7 @@ func TestARelayThatDoesNotAnswerIsGivenUpAndTriedAgain(t *testing.T) {
 			return session.Report{}, context.Cause(ctx)
 		})
 		stop := w.run(t)
-		time.Sleep(5 * node.LongestPump)
-		synctest.Wait()
+		bubble.Pass(5 * node.LongestPump)
 		if got := s.count(r); got < 4 {
 			t.Errorf("tried %d times, want at least 4", got)
 		}
@@ -134,8 +133,7 @@ func TestARelayThatPromisesMoreAndGivesNothingCausesNoStorm(t *testing.T) {
 		w := newWorld(map[string]relay.Relay{"r": r})
 		s := w.script(func(context.Context, relay.Relay) (session.Report, error) { return session.Report{More: true}, nil })
 		stop := w.run(t)
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		bubble.Pass(time.Minute)
 		stop()
 		if got := s.count(r); got > 16 {
 			t.Errorf("pumped %d times in a minute, want at most 16", got)

@@ -10,32 +10,27 @@ import (
 	"testing"
 )
 
-// sleeps are the functions that sleep outside the text of a synctest bubble, and why that is no waiting for things to happen.
+// sleeps are the functions of tests that may call time.Sleep, and why that is no waiting for things to happen.
 var sleeps = map[string]string{
 	"cmd/syncnode eventually":    "between two looks, with a deadline",
 	"cmd/syncnode scriptUntil":   "between two looks, with a deadline",
 	"cmd/syncnode scriptKill9":   "between two looks, with a deadline",
 	"cmd/syncnode scriptWaiting": "between two looks, with a deadline",
-	"coord pass":                 "called in a bubble",
 	"coord/etcd eventually":      "between two looks, with a deadline",
 	"internal/child eventually":  "between two looks, with a deadline",
 	"internal/child initProcess": "between two looks, in the process that is process 1 of its namespace",
 	"test/cluster parent":        "a process that is there to be killed",
-	"dispatch chaos":             "called in a bubble",
-	"dispatch crashed":           "called in a bubble",
-	"dispatch failAt":            "called in a bubble",
-	"dispatch live":              "work of a bubble's time",
-	"dispatch Stop":              "work of a bubble's time",
-	"dispatch work":              "a disk of a bubble's time",
-	"dispatch TestALeaseLostBeforeTheEffectVoidsTheAttempt": "what its table holds is called in a bubble",
-	"fence TestCheckSaysYesOnlyToTheHolderOfAnOpenAttempt":  "what its table holds is called in a bubble",
-	"fence Look":  "a log of a bubble's time",
-	"fence begin": "called in a bubble",
+	"dispatch chaos":             "many goroutines of a bubble begin at different times",
+	"dispatch live":              "work of a bubble's time, of many goroutines",
+	"dispatch Stop":              "work of a bubble's time, of many goroutines",
+	"dispatch work":              "a disk of a bubble's time, of many goroutines",
+	"dispatch TestAPermitIsTrustedUntilTwoThirdsOfTheLeaseAndNotBeyond": "trust has to be over at the instant itself, before any timer of that instant ran",
 }
 
-// TestNoTestSleepsToLetThingsHappen: where a test sleeps, time is that of a bubble and does not pass, or it is the pause between two looks.
+// TestNoTestSleepsToLetThingsHappen: a test waits for a condition with a deadline, or lets the time of a bubble pass by
+// bubble.Pass, after which nothing is still about to happen at that instant.
 func TestNoTestSleepsToLetThingsHappen(t *testing.T) {
-	dirs, used := map[string][]*ast.FuncDecl{}, map[string]bool{}
+	looked, used := 0, map[string]bool{}
 	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
 		suite := strings.Contains(path, "test/") // coordtest, relaytest, foldtest, test/cluster, test/compose
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || !suite && !strings.HasSuffix(path, "_test.go") {
@@ -45,10 +40,19 @@ func TestNoTestSleepsToLetThingsHappen(t *testing.T) {
 		if err != nil {
 			return err
 		}
+		looked++
 		dir := filepath.ToSlash(strings.TrimPrefix(filepath.Dir(path), "../../"))
 		for _, decl := range file.Decls {
-			if f, ok := decl.(*ast.FuncDecl); ok && f.Body != nil {
-				dirs[dir] = append(dirs[dir], f)
+			name := dir + " a variable"
+			if f, ok := decl.(*ast.FuncDecl); ok {
+				name = dir + " " + f.Name.Name
+			}
+			if !timeSleep(decl) {
+				continue
+			}
+			used[name] = true
+			if sleeps[name] == "" {
+				t.Errorf("%s calls time.Sleep: wait for a condition with a deadline or, in a bubble, use bubble.Pass", name)
 			}
 		}
 		return nil
@@ -56,28 +60,8 @@ func TestNoTestSleepsToLetThingsHappen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := 0
-	for dir, funcs := range dirs {
-		bubbles := map[string]bool{"synctest.Test": true} // and the package's own functions that make one
-		for _, f := range funcs {
-			if calls(f, bubbles) {
-				bubbles[f.Name.Name] = true
-			}
-		}
-		for _, f := range funcs {
-			if !calls(f, map[string]bool{"time.Sleep": true}) {
-				continue
-			}
-			found++
-			name := dir + " " + f.Name.Name
-			used[name] = true
-			if sleeps[name] == "" && !calls(f, bubbles) {
-				t.Errorf("%s sleeps outside a bubble: wait for a condition with a deadline", name)
-			}
-		}
-	}
-	if found < 30 {
-		t.Errorf("%d functions of tests sleep: they were not found", found)
+	if looked < 200 {
+		t.Errorf("%d files of tests: they were not found", looked)
 	}
 	for name := range sleeps {
 		if !used[name] {
@@ -86,20 +70,12 @@ func TestNoTestSleepsToLetThingsHappen(t *testing.T) {
 	}
 }
 
-// calls reports whether f calls one of the functions by its name.
-func calls(f *ast.FuncDecl, names map[string]bool) (yes bool) {
-	ast.Inspect(f.Body, func(n ast.Node) bool {
-		call, ok := n.(*ast.CallExpr)
-		if !ok {
-			return true
-		}
-		switch fun := call.Fun.(type) {
-		case *ast.Ident:
-			yes = yes || names[fun.Name]
-		case *ast.SelectorExpr:
-			if pkg, ok := fun.X.(*ast.Ident); ok {
-				yes = yes || names[pkg.Name+"."+fun.Sel.Name]
-			}
+// timeSleep reports whether time.Sleep is called, or handed on, within n.
+func timeSleep(n ast.Node) (yes bool) {
+	ast.Inspect(n, func(n ast.Node) bool {
+		if s, ok := n.(*ast.SelectorExpr); ok && s.Sel.Name == "Sleep" {
+			pkg, ok := s.X.(*ast.Ident)
+			yes = yes || ok && pkg.Name == "time"
 		}
 		return true
 	})

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/syncnode/syncnode/internal/bubble"
 	"github.com/syncnode/syncnode/schedule"
 	"github.com/syncnode/syncnode/schedule/due"
 )
@@ -47,8 +48,7 @@ func TestATimerThatIsEarlyBeginsEachOccurrenceOnceAndOnTime(t *testing.T) {
 				}
 				at = append(at, occ)
 			})
-			time.Sleep(time.Hour + time.Second)
-			synctest.Wait()
+			bubble.Pass(time.Hour + time.Second)
 			if len(at) != 12 {
 				t.Errorf("early by %s: begun %v, want 12 in an hour", early, at)
 			}
@@ -73,8 +73,7 @@ func TestASuspendOrAStepIsSeenWithinThirtySeconds(t *testing.T) {
 					return due.Reading{Wall: time.Now().Add(time.Duration(wall.Load())), Boot: time.Since(begin) + time.Duration(boot.Load())}
 				}
 				go loop(t, a, read, 0, func(occ time.Time) { begun <- occ })
-				time.Sleep(time.Hour + 7*time.Second)
-				synctest.Wait()
+				bubble.Pass(time.Hour + 7*time.Second)
 				wall.Store(int64(8 * time.Hour))
 				boot.Store(int64(suspend))
 				woke := time.Now()
