@@ -19,6 +19,7 @@ import (
 	"github.com/syncnode/syncnode/dispatch"
 	"github.com/syncnode/syncnode/identity"
 	"github.com/syncnode/syncnode/internal/child"
+	"github.com/syncnode/syncnode/internal/fencesock"
 	"github.com/syncnode/syncnode/internal/ident"
 )
 
@@ -248,7 +249,7 @@ func (x *execution) stdio() (out, err io.Writer) { return x.cmd.OutOrStdout(), x
 // start is the effect: the command itself.
 func (x *execution) start(_ context.Context, job dispatch.Job, p dispatch.Permit, signals <-chan os.Signal) (dispatch.Effect, error) {
 	ctx, cancel := context.WithCancel(context.Background())
-	fence, err := listenFence(ctx, p.Fence)
+	fence, err := fencesock.Listen(ctx, p.Fence)
 	if err != nil {
 		cancel()
 		return nil, err
@@ -257,19 +258,19 @@ func (x *execution) start(_ context.Context, job dispatch.Job, p dispatch.Permit
 	x.mention("run %s of agent %s starts at epoch %d", p.Run, p.Agent, p.Epoch)
 	if err := p.Trusted(); err != nil { // what was done since may have taken longer than a lease
 		cancel()
-		fence.close()
+		fence.Close()
 		return nil, err
 	}
 	// The lock makes signals that arrive now wait until the child can take them.
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	process, err := child.Start(child.Spec{
-		Path: x.args[0], Args: x.args[1:], Env: childEnv(p, fence.path()),
+		Path: x.args[0], Args: x.args[1:], Env: childEnv(p, fence.Path()),
 		Stdin: x.stdin, Stdout: out, Stderr: errOut, Grace: job.Grace,
 	})
 	if err != nil {
 		cancel()
-		fence.close()
+		fence.Close()
 		return nil, err
 	}
 	x.process = process
@@ -278,7 +279,7 @@ func (x *execution) start(_ context.Context, job dispatch.Job, p dispatch.Permit
 	go func() {
 		e.ended = endedOf(process.Wait())
 		cancel()
-		fence.close()
+		fence.Close()
 		close(e.done)
 	}()
 	return e, nil
@@ -294,7 +295,7 @@ func childEnv(p dispatch.Permit, fence string) []string {
 		"SYNCNODE_RUN_ATTEMPT":    p.Attempt,
 	}
 	if fence != "" {
-		add[envFence] = fence
+		add[fencesock.Env] = fence
 	}
 	if !p.Deadline.IsZero() {
 		add["SYNCNODE_RUN_DEADLINE"] = p.Deadline.UTC().Format(time.RFC3339)
