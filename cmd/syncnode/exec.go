@@ -19,7 +19,7 @@ import (
 	"github.com/syncnode/syncnode/dispatch"
 	"github.com/syncnode/syncnode/identity"
 	"github.com/syncnode/syncnode/internal/child"
-	"github.com/syncnode/syncnode/internal/fencesock"
+	"github.com/syncnode/syncnode/internal/command"
 	"github.com/syncnode/syncnode/internal/ident"
 )
 
@@ -141,7 +141,7 @@ type execution struct {
 	stdin *os.File
 
 	mu      sync.Mutex
-	process *child.Process // once it was started; guarded by mu
+	started bool // guarded by mu
 }
 
 // do asks, runs, and gives the backend back.
@@ -171,8 +171,8 @@ func (x *execution) do(ctx context.Context, job dispatch.Job) dispatch.Result {
 		return notRun(err)
 	}
 	defer be.close()
-	job.Effect = dispatch.StartFunc(func(ctx context.Context, p dispatch.Permit) (dispatch.Effect, error) {
-		return x.start(ctx, job, p, forwarded)
+	job.Effect = dispatch.StartFunc(func(_ context.Context, p dispatch.Permit) (dispatch.Effect, error) {
+		return x.start(job, p, forwarded)
 	})
 	if x.flags.policy.probe != "" {
 		job.Probe = x.probe
@@ -195,7 +195,7 @@ func (x *execution) route(ctx context.Context, from <-chan os.Signal, to chan<- 
 			return
 		case sig := <-from:
 			x.mu.Lock()
-			started := x.process != nil
+			started := x.started
 			x.mu.Unlock()
 			switch {
 			case started:
@@ -247,99 +247,24 @@ func notRun(err error) dispatch.Result {
 func (x *execution) stdio() (out, err io.Writer) { return x.cmd.OutOrStdout(), x.cmd.ErrOrStderr() }
 
 // start is the effect: the command itself.
-func (x *execution) start(_ context.Context, job dispatch.Job, p dispatch.Permit, signals <-chan os.Signal) (dispatch.Effect, error) {
-	ctx, cancel := context.WithCancel(context.Background())
-	fence, err := fencesock.Listen(ctx, p.Fence)
-	if err != nil {
-		cancel()
-		return nil, err
-	}
+func (x *execution) start(job dispatch.Job, p dispatch.Permit, signals <-chan os.Signal) (dispatch.Effect, error) {
 	out, errOut := x.stdio()
 	x.mention("run %s of agent %s starts at epoch %d", p.Run, p.Agent, p.Epoch)
-	if err := p.Trusted(); err != nil { // what was done since may have taken longer than a lease
-		cancel()
-		fence.Close()
-		return nil, err
-	}
 	// The lock makes signals that arrive now wait until the child can take them.
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	process, err := child.Start(child.Spec{
-		Path: x.args[0], Args: x.args[1:], Env: childEnv(p, fence.Path()),
-		Stdin: x.stdin, Stdout: out, Stderr: errOut, Grace: job.Grace,
-	})
+	e, err := command.Start(p, child.Spec{
+		Path: x.args[0], Args: x.args[1:], Stdin: x.stdin, Stdout: out, Stderr: errOut, Grace: job.Grace,
+	}, signals)
 	if err != nil {
-		cancel()
-		fence.Close()
 		return nil, err
 	}
-	x.process = process
-	e := &command{process: process, done: make(chan struct{})}
-	go process.Forward(ctx, signals)
-	go func() {
-		e.ended = endedOf(process.Wait())
-		cancel()
-		fence.Close()
-		close(e.done)
-	}()
+	x.started = true
 	return e, nil
 }
 
-// childEnv is what the child sees of its run; it sees no flag and no credential of ours.
-func childEnv(p dispatch.Permit, fence string) []string {
-	add := map[string]string{
-		"SYNCNODE_RUN_ID":         p.Run,
-		"SYNCNODE_RUN_AGENT":      p.Agent,
-		"SYNCNODE_RUN_OCCURRENCE": occurrenceText(p.Occurrence),
-		"SYNCNODE_RUN_EPOCH":      fmt.Sprint(p.Epoch),
-		"SYNCNODE_RUN_ATTEMPT":    p.Attempt,
-	}
-	if fence != "" {
-		add[fencesock.Env] = fence
-	}
-	if !p.Deadline.IsZero() {
-		add["SYNCNODE_RUN_DEADLINE"] = p.Deadline.UTC().Format(time.RFC3339)
-	}
-	return child.Environ(os.Environ(), child.Private, add)
-}
-
-// A command is a child as the effect of a run.
-type command struct {
-	process *child.Process
-	done    chan struct{}
-	ended   dispatch.Ended // before done is closed
-}
-
-func (c *command) Stop(cause error)      { c.process.Stop(cause) }
-func (c *command) Kill(cause error)      { c.process.Kill(cause) }
-func (c *command) Done() <-chan struct{} { return c.done }
-func (c *command) Ended() dispatch.Ended { return c.ended }
-
-func endedOf(r child.Result) dispatch.Ended {
-	var sig *child.SignalError
-	if errors.As(r.Stopped, &sig) {
-		r.Stopped = &dispatch.Interrupt{Signal: int(sig.Signal)}
-	}
-	return dispatch.Ended{ExitCode: r.ExitCode, Signal: int(r.Signal), Stopped: r.Stopped, Err: r.Err, Left: r.LeftBehind}
-}
-
-// probeTime bounds a probe that does not answer.
-const probeTime = time.Minute
-
-// probe asks the user's program whether the effect of an attempt in doubt happened: 0 yes, 1 no, else unknown.
+// probe asks the user's program whether the effect of an attempt in doubt happened.
 func (x *execution) probe(ctx context.Context, p dispatch.Permit) (happened, known bool, err error) {
 	_, errOut := x.stdio()
-	process, err := child.Start(child.Spec{
-		Path: x.flags.policy.probe, Env: childEnv(p, ""), Stdout: errOut, Stderr: errOut, Timeout: probeTime,
-	})
-	if err != nil {
-		return false, false, fmt.Errorf("probe: %w", err)
-	}
-	stop := context.AfterFunc(ctx, func() { process.Stop(context.Cause(ctx)) })
-	defer stop()
-	r := process.Wait()
-	if r.Err != nil || r.Stopped != nil || r.Signal != 0 || r.ExitCode > 1 {
-		return false, false, nil
-	}
-	return r.ExitCode == 0, true, nil
+	return command.Probe(ctx, p, child.Spec{Path: x.flags.policy.probe, Stdout: errOut, Stderr: errOut})
 }

@@ -103,9 +103,3 @@ func (p *policyFlags) busyWait(given bool) time.Duration {
 }
 
 func cmdChanged(cmd *cobra.Command, flag string) bool { return cmd.Flags().Changed(flag) }
-
-// occurrenceText is what a child sees: the caller's own text, or the instant.
-func occurrenceText(occurrence string) string {
-	text := strings.TrimPrefix(occurrence, "key:")
-	return strings.TrimPrefix(text, "at:")
-}

@@ -65,7 +65,7 @@ func starting(t *testing.T, trusted func() error) (dispatch.Effect, error) {
 	cmd.SetErr(full(t))
 	x := &execution{flags: &execFlags{out: outputFlag{format: "text"}}, cmd: cmd, args: []string{"touch", filepath.Join(t.TempDir(), "ran")}}
 	no := func(context.Context) error { return errors.New("no") }
-	return x.start(t.Context(), dispatch.Job{}, dispatch.Permit{Run: "r", Trusted: trusted, Fence: no}, nil)
+	return x.start(dispatch.Job{}, dispatch.Permit{Run: "r", Trusted: trusted, Fence: no}, nil)
 }
 
 func TestAStandardErrorThatNobodyReadsKeepsNoCommandFromItsStart(t *testing.T) {

@@ -55,12 +55,13 @@ var may = map[string][]string{
 	"relay/etcd":      {"relay", "oplog", "internal/ident"},
 	"relay/relaytest": {"relay", "oplog", "relay/memory"}, // the reference, as a shadow that never drops
 
-	"session":       {"relay", "fold", "oplog", "journal", "checkpoint", "seal"},
-	"fence":         {"coord"},
-	"dispatch":      {"coord", "fence", "internal/ident"},
-	"internal/book": {"dispatch", "coord", "oplog", "journal", "journal/index", "internal/durable", "internal/ident"},
-	"node/config":   {"schedule", "schedule/due", "dispatch", "coord", "internal/ident", "internal/meant"},
-	"node":          {"session", "dispatch", "coord", "relay", "oplog", "seal", "checkpoint", "internal/durable"},
+	"session":          {"relay", "fold", "oplog", "journal", "checkpoint", "seal"},
+	"fence":            {"coord"},
+	"dispatch":         {"coord", "fence", "internal/ident"},
+	"internal/command": {"dispatch", "internal/child", "internal/fencesock", "internal/ident"},
+	"internal/book":    {"dispatch", "coord", "oplog", "journal", "journal/index", "internal/durable", "internal/ident"},
+	"node/config":      {"schedule", "schedule/due", "dispatch", "coord", "internal/ident", "internal/meant"},
+	"node":             {"session", "dispatch", "coord", "relay", "oplog", "seal", "checkpoint", "internal/durable"},
 }
 
 // why says, for an arrow that people are tempted to draw, what it would break.
