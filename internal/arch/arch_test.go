@@ -33,6 +33,7 @@ var may = map[string][]string{
 	"test/cluster":      {},
 
 	"internal/fencesock": {}, // for exec and for nodes
+	"node/output":        {},
 
 	"oplog":         {"internal/ident"},
 	"fold":          {"oplog"},
@@ -60,7 +61,7 @@ var may = map[string][]string{
 	"dispatch":         {"coord", "fence", "internal/ident"},
 	"internal/command": {"dispatch", "internal/child", "internal/fencesock", "internal/ident"},
 	"internal/book":    {"dispatch", "coord", "oplog", "journal", "journal/index", "internal/durable", "internal/ident"},
-	"node/config":      {"schedule", "schedule/due", "dispatch", "coord", "internal/ident", "internal/meant"},
+	"node/config":      {"schedule", "schedule/due", "dispatch", "coord", "node/output", "internal/ident", "internal/meant"},
 	"node":             {"session", "dispatch", "coord", "relay", "oplog", "seal", "checkpoint", "internal/durable"},
 }
 

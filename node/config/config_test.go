@@ -134,6 +134,7 @@ func TestEachMistakeIsToldWithItsPlaceAndWhatToWrite(t *testing.T) {
 		{"output: {per_run: 1.5MiB}", `is not a size`},
 		{"output: {per_run: 99999999999GiB}", `is above`},
 		{"output: {per_run: 1GiB}", `per_run is above total`},
+		{"output: {per_run: 31KiB}", `per_run is below 32KiB; write 0B to keep nothing`},
 		{"output: 1GiB", `output: is the text "1GiB", want a map`},
 		{"agents:", `agents: has no value; give it a map`},
 		{"agents: []", `agents: is a list, want a map`},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/syncnode/syncnode/dispatch"
 	"github.com/syncnode/syncnode/internal/ident"
+	"github.com/syncnode/syncnode/node/output"
 	"github.com/syncnode/syncnode/schedule"
 	"github.com/syncnode/syncnode/schedule/due"
 )
@@ -27,6 +28,9 @@ func (r *reader) file(root *yaml.Node, f *File) {
 	}
 	if defaults != nil {
 		r.policyRules(mapping(r, *defaults, &f.Defaults, policyKeys), f.Defaults, *defaults)
+	}
+	if f.Output.PerRun > 0 && f.Output.PerRun < output.MinPerRun {
+		r.fail(given["output"], "per_run is below "+showSize(output.MinPerRun), "write 0B to keep nothing")
 	}
 	if f.Output.PerRun > f.Output.Total {
 		r.fail(given["output"], "per_run is above total", "")
