@@ -63,6 +63,7 @@ var may = map[string][]string{
 	"internal/book":    {"dispatch", "coord", "oplog", "journal", "journal/index", "internal/durable", "internal/ident"},
 	"node/config":      {"schedule", "schedule/due", "dispatch", "coord", "node/output", "internal/ident", "internal/meant"},
 	"node":             {"session", "dispatch", "coord", "relay", "oplog", "seal", "checkpoint", "internal/durable"},
+	"node/hold":        {"coord", "dispatch"},
 }
 
 // why says, for an arrow that people are tempted to draw, what it would break.

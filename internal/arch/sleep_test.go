@@ -12,18 +12,19 @@ import (
 
 // sleeps are the functions of tests that may call time.Sleep, and why that is no waiting for things to happen.
 var sleeps = map[string]string{
-	"cmd/syncnode eventually":    "between two looks, with a deadline",
-	"cmd/syncnode scriptUntil":   "between two looks, with a deadline",
-	"cmd/syncnode scriptKill9":   "between two looks, with a deadline",
-	"cmd/syncnode scriptWaiting": "between two looks, with a deadline",
-	"coord/etcd eventually":      "between two looks, with a deadline",
-	"internal/child eventually":  "between two looks, with a deadline",
-	"internal/child initProcess": "between two looks, in the process that is process 1 of its namespace",
-	"test/cluster parent":        "a process that is there to be killed",
-	"dispatch chaos":             "many goroutines of a bubble begin at different times",
-	"dispatch live":              "work of a bubble's time, of many goroutines",
-	"dispatch Stop":              "work of a bubble's time, of many goroutines",
-	"dispatch work":              "a disk of a bubble's time, of many goroutines",
+	"cmd/syncnode eventually":                               "between two looks, with a deadline",
+	"cmd/syncnode scriptUntil":                              "between two looks, with a deadline",
+	"cmd/syncnode scriptKill9":                              "between two looks, with a deadline",
+	"cmd/syncnode scriptWaiting":                            "between two looks, with a deadline",
+	"coord/etcd eventually":                                 "between two looks, with a deadline",
+	"internal/child eventually":                             "between two looks, with a deadline",
+	"internal/child initProcess":                            "between two looks, in the process that is process 1 of its namespace",
+	"test/cluster parent":                                   "a process that is there to be killed",
+	"dispatch chaos":                                        "many goroutines of a bubble begin at different times",
+	"node/hold TestNoTwoRunsHoldAnAgentAtOnceWhateverFails": "many goroutines of a bubble begin and end at different times",
+	"dispatch live":                                         "work of a bubble's time, of many goroutines",
+	"dispatch Stop":                                         "work of a bubble's time, of many goroutines",
+	"dispatch work":                                         "a disk of a bubble's time, of many goroutines",
 	"dispatch TestAPermitIsTrustedUntilTwoThirdsOfTheLeaseAndNotBeyond": "trust has to be over at the instant itself, before any timer of that instant ran",
 }
 
