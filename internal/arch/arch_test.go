@@ -58,6 +58,7 @@ var may = map[string][]string{
 
 	"session":          {"relay", "fold", "oplog", "journal", "checkpoint", "seal"},
 	"fence":            {"coord"},
+	"fence/guard":      {"internal/ident"}, // services that know nothing of leases import it
 	"dispatch":         {"coord", "fence", "internal/ident"},
 	"internal/command": {"dispatch", "internal/child", "internal/fencesock", "internal/ident"},
 	"internal/book":    {"dispatch", "coord", "oplog", "journal", "journal/index", "internal/durable", "internal/ident"},
