@@ -8,15 +8,18 @@ HEAVY      = /coord/etcd$$|/relay/etcd$$|/test/cluster$$|/test/compose$$|/cmd/sy
 LIGHT      = $(shell $(GO) list ./... | grep -Ev '$(HEAVY)')
 EMBEDDING  = $(shell $(GO) list ./... | grep -E '$(HEAVY)')
 
+# Modules of their own, for what the root module should not depend on.
+NESTED     = $(patsubst %/go.mod,%,$(wildcard */go.mod */*/go.mod))
+
 # Packages with a crash matrix. The tests take a part of it; SYNCNODE_CRASH=full takes every call, kill and loss, and many more seeds.
 CRASHING   = ./internal/faultfs ./journal ./journal/index ./checkpoint ./identity ./relay/dir ./session
 
-.PHONY: help check test lint race race-all fuzz bench crash fleet soak cluster compose full build image
+.PHONY: help check test lint race race-all fuzz bench crash fleet soak cluster compose nested full build image
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-check: lint test race ## what each change must pass
+check: lint test race nested ## what each change must pass
 
 test: ## the README's test command
 	$(GO) test ./...
@@ -52,12 +55,16 @@ soak: ## endless writes on four anchored devices for SOAK: every store stays fla
 cluster: ## all that embeds the etcd server: three-member clusters, faults, containers
 	@GO="$(GO)" sh internal/ci/test.sh -p 1 -count=1 -shuffle=on $(EMBEDDING)
 
+nested: ## vet, tidiness and tests of each nested module
+	@set -e; for m in $(NESTED); do echo "== $$m"; (cd $$m; $(GO) mod tidy -diff; $(GO) vet ./...; $(GO) test ./...); done
+
 compose: ## three nodes in containers, where Docker runs
 	$(GO) test -count=1 -v ./test/compose/...
 
 full: ## everything that takes long; its figures go into the release note
 	$(MAKE) lint
 	SYNCNODE_FULL=1 $(GO) test -count=1 -shuffle=on -timeout 60m ./...
+	$(MAKE) nested
 	$(MAKE) race-all
 	$(MAKE) crash
 	$(MAKE) fuzz FUZZTIME=60s
