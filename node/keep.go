@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/syncnode/syncnode/checkpoint"
@@ -27,6 +28,8 @@ const (
 	LongestPublish = 5 * time.Minute
 	// longestLook is the longest pause between two looks at whether enough is stable.
 	longestLook = 10 * time.Minute
+	// aidEvery is the pause between two looks for a replica that does not get on.
+	aidEvery = time.Hour
 )
 
 // A keeping is what a pump loop knows of the checkpoints of its relay. It costs a count of chains per pump until enough ops are in no
@@ -43,10 +46,11 @@ type keeping struct {
 	pause time.Duration
 	due   time.Time // when to publish; zero if it was not ready yet
 	sweep time.Time // when to collect again; zero if nothing is marked
+	aid   time.Time // when to look whether a replica is stranded
 }
 
 func (n *Node) keeping(log *slog.Logger, r relay.Relay) *keeping {
-	k := &keeping{n: n, log: log, relay: r, told: change{log: log, what: "checkpoint"}, swept: change{log: log, what: "collection"}}
+	k := &keeping{n: n, log: log, relay: r, told: change{log: log, what: "checkpoint"}, swept: change{log: log, what: "collection"}, aid: nextAid()}
 	if n.cfg.Keeper != nil && n.cfg.CheckpointEvery > 0 {
 		k.store, _ = r.(relay.Collector)
 	}
@@ -58,10 +62,14 @@ func (k *keeping) turn(ctx context.Context, report session.Report, full bool) er
 	if k.store == nil {
 		return nil
 	}
-	if err := k.sweepIfDue(ctx); err != nil || !k.ready(full) {
+	if err := k.sweepIfDue(ctx); err != nil {
 		return err
 	}
-	err := k.wait(k.act(ctx, report, full))
+	stranded := k.stranded(ctx, report.Floor)
+	if !k.ready(full) && !stranded {
+		return nil
+	}
+	err := k.wait(k.act(ctx, report, full || stranded))
 	if ctx.Err() == nil {
 		k.told.note(err, keepTrouble(err))
 	}
@@ -95,6 +103,22 @@ func (k *keeping) ready(full bool) bool {
 		k.due = now.Add(rand.N(3 * k.n.cfg.PumpEvery))
 	}
 	return !now.Before(k.due)
+}
+
+func nextAid() time.Time { return time.Now().Add(jitter(aidEvery)) }
+
+// stranded reports now and then whether a replica does not get on: it lacks what was collected. Mostly it takes the relay's checkpoint with
+// its next pump. It cannot if that one does not cover its own, as may be after the relay was lost: then one that covers both has to be
+// made, however little there is for it.
+func (k *keeping) stranded(ctx context.Context, floor oplog.Frontier) bool {
+	if all, _ := k.n.cfg.Keeper.Uncovered(nil, nil); all == 0 || time.Now().Before(k.aid) {
+		return false
+	}
+	k.aid = nextAid()
+	roster, err := k.relay.Roster(ctx)
+	return err == nil && slices.ContainsFunc(roster, func(m relay.Member) bool {
+		return m.Role == relay.Replica && !m.Evicted && m.Device != k.n.cfg.Device && !m.Acked.Dominates(floor)
+	})
 }
 
 // act takes the relay's checkpoint, or makes one if enough is stable: a quarter of the threshold is worth it.

@@ -3,6 +3,7 @@ package node_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -195,11 +196,61 @@ func TestANodeWithNothingNewAsksForNoCheckpoint(t *testing.T) {
 		if r.of("put") == 0 || r.kept(t) > 40 {
 			t.Fatalf("%d checkpoints, %d ops in the relay: nothing was bounded", r.of("put"), r.kept(t))
 		}
-		names := []string{"roster", "checkpoint", "put", "collect"}
-		before := fmt.Sprint(r.of(names[0]), r.of(names[1]), r.of(names[2]), r.of(names[3]))
+		names := []string{"checkpoint", "put", "collect"}
+		before, looks := fmt.Sprint(r.of(names[0]), r.of(names[1]), r.of(names[2])), r.of("roster")
 		bubble.Pass(4 * time.Hour)
-		if after := fmt.Sprint(r.of(names[0]), r.of(names[1]), r.of(names[2]), r.of(names[3])); after != before {
+		if after := fmt.Sprint(r.of(names[0]), r.of(names[1]), r.of(names[2])); after != before {
 			t.Errorf("calls of %v: %s, four hours later %s", names, before, after)
+		}
+		if looks = r.of("roster") - looks; looks > 5 {
+			t.Errorf("%d looks at the roster in four hours, want one in an hour", looks)
+		}
+		m.stop()
+	})
+}
+
+var someID = oplog.OpID("op-" + strings.Repeat("0", 64))
+
+// A sparse session has too few ops for a checkpoint, of a relay that has collected some of d2.
+type sparse struct{ published atomic.Int32 }
+
+func (*sparse) Pump(context.Context, relay.Relay) (session.Report, error) {
+	return session.Report{Instance: "i", Floor: oplog.Frontier{"d2": {Seq: 4, ID: someID}}}, nil
+}
+func (*sparse) HeldFrontier() oplog.Frontier { return oplog.Frontier{} }
+func (*sparse) Uncovered([]relay.Member, oplog.Frontier) (all, stable uint64) {
+	return 3, 3
+}
+func (*sparse) Rebase(context.Context, relay.Relay) (session.Adopted, bool, error) {
+	return session.Adopted{}, false, nil
+}
+func (s *sparse) Publish(context.Context, relay.Relay, ...string) (session.Published, error) {
+	s.published.Add(1)
+	return session.Published{}, nil
+}
+
+func TestAReplicaThatLacksWhatWasCollectedIsGivenACheckpointHoweverLittleThereIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newTally(memory.Config{})
+		for device, acked := range map[string]oplog.Frontier{"d1": nil, "d2": {"d2": {Seq: 7, ID: someID}}} {
+			if err := errors.Join(r.Register(t.Context(), device, relay.Replica), r.Ack(t.Context(), device, acked)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		m := anchored(t, "d1", r)
+		s := &sparse{}
+		m.cfg.Session, m.cfg.Keeper = s, s
+		m.start()
+		bubble.Pass(6 * time.Hour)
+		if n := s.published.Load(); n != 0 {
+			t.Errorf("published %d times though every replica gets on", n)
+		}
+		if err := r.Register(t.Context(), "d3", relay.Replica); err != nil {
+			t.Fatal(err)
+		}
+		bubble.Pass(2 * time.Hour)
+		if s.published.Load() == 0 {
+			t.Error("a replica that lacks what was collected was left to itself")
 		}
 		m.stop()
 	})

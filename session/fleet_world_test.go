@@ -347,9 +347,11 @@ func (w *world) settle() {
 			for _, p := range w.places {
 				rep, err := m.Pump(w.t.Context(), p.faulty)
 				w.judge(m, err, false)
-				if err != nil && w.apart(err) {
-					_, err := m.Publish(w.t.Context(), p.faulty)
-					w.judge(m, err, false)
+				if err != nil && w.apart(err) { // nodes look for one that does not get on, and publish for it
+					for _, o := range w.members {
+						_, err := o.Publish(w.t.Context(), p.faulty)
+						w.judge(o, err, false)
+					}
 					moved = true
 				}
 				if errors.Is(err, session.ErrFrozen) && m.noted() {

@@ -32,8 +32,8 @@ type Report struct {
 	Behind []string
 	// Withheld names devices of which the relay said that it has ops which it then neither gave nor called damaged.
 	Withheld []string
-	// Heads is how far the relay held each chain when the pump began.
-	Heads oplog.Frontier
+	// Heads is how far the relay held each chain when the pump began, Floor up to where it had collected them.
+	Heads, Floor oplog.Frontier
 	// Newer: the relay's newest checkpoint is another than the one that the journal began at then.
 	Newer bool
 }
@@ -47,7 +47,7 @@ const idlePages = 3
 //  2. say hello, and compare the heads of the own chain;
 //  3. push what the relay lacks of the own chain, once it was given the checkpoint if a part of that is only there;
 //  4. pull page by page: verify, journal, sync, fold; where the history was collected, start from the relay's checkpoint;
-//  5. ack what is folded, if the relay does not know it.
+//  5. ack what is folded, if the relay does not know it, also where its checkpoint could not be taken.
 //
 // The report tells what was done also when there is an error. A push that the relay refused, because it is full or
 // because the id is frozen, does not keep the pump from pulling; its error is returned at the end.
@@ -99,10 +99,12 @@ func (p *pump) run(ctx context.Context) error {
 	if p.cfg.Role == relay.Writer {
 		return refused
 	}
-	if err := p.pull(ctx); err != nil {
+	err = p.pull(ctx)
+	if err != nil && !errors.Is(err, relay.ErrFrontierTruncated) {
 		return errors.Join(err, refused)
 	}
-	return errors.Join(p.ack(ctx), refused)
+	// Without its ack nobody could make the checkpoint that gets a device on which lacks what was collected and can take no other.
+	return errors.Join(err, p.ack(ctx), refused)
 }
 
 // unreached reports whether a call got no answer, so that further calls are not worth trying.
@@ -117,7 +119,7 @@ func (p *pump) hello(ctx context.Context) error {
 	}
 	p.info = info
 	p.report.Instance, p.report.Generation = info.Instance, info.Generation
-	p.report.Behind, p.report.Heads = p.behind(), info.Heads
+	p.report.Behind, p.report.Heads, p.report.Floor = p.behind(), info.Heads, info.Floor
 	p.mu.Lock()
 	p.report.Newer = info.Checkpoint != "" && !p.isBaseLocked(info.Checkpoint)
 	p.mu.Unlock()
