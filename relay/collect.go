@@ -112,7 +112,7 @@ type OwnCollector interface {
 type Collector interface {
 	// PutCheckpoint stores a checkpoint, which becomes the newest; storing the newest again changes nothing. It fails with a
 	// *BehindError if it does not cover what the newest covers; a *ContradictionError if it covers what the relay's own chains do not
-	// hold; a *NotStableError if it closes a chain that a replica has not acked to its end; a *SizeError; ErrFull; an error that
+	// hold; a *NotStableError if it closes a chain that a replica which it does not close has not acked to its end; a *SizeError; ErrFull; an error that
 	// matches ErrInvalid if Body does not give Hash. In each case nothing changed.
 	PutCheckpoint(ctx context.Context, device string, c Checkpoint) error
 	// Seed stores a checkpoint that may cover more than the relay holds, and lets the chains that lag begin behind it. heads are the last

@@ -93,7 +93,7 @@ func (h *Holding) Judge(c Checkpoint) (closing []string, err error) {
 			return nil, err
 		}
 		if _, closes := c.Closed[d]; closes {
-			if err := h.mayClose(d, all[d]); err != nil {
+			if err := h.mayClose(d, all[d], c.Closed); err != nil {
 				return nil, err
 			}
 			closing = append(closing, d)
@@ -186,11 +186,12 @@ func (h *Holding) bears(d string, p oplog.Pos) error {
 	return nil
 }
 
-func (h *Holding) mayClose(d string, p oplog.Pos) error {
+// mayClose says whether the chain of d may end at p. Devices that are closed by the same checkpoint have no say any more.
+func (h *Holding) mayClose(d string, p oplog.Pos, ending oplog.Frontier) error {
 	if head := h.Heads[d]; head.Seq != p.Seq {
 		return &ContradictionError{Device: d, Got: p, Held: head, Why: "it is closed before its end"}
 	}
-	stable, reason := h.stable(d)
+	stable, reason := h.stable(d, ending)
 	switch {
 	case reason.Cause != Unacked && reason.Cause != "":
 		return &NotStableError{Device: d, Reason: reason}
@@ -202,11 +203,13 @@ func (h *Holding) mayClose(d string, p oplog.Pos) error {
 	return nil
 }
 
-// stable is the least ack of the chain of d, and whose it is: a Reason with the cause Unacked. Without an id there is none.
-func (h *Holding) stable(d string) (oplog.Pos, Reason) {
+// stable is the least ack of the chain of d by devices that are not about to end, and whose it is: a Reason with the cause Unacked.
+// Without an id there is none.
+func (h *Holding) stable(d string, ending oplog.Frontier) (oplog.Pos, Reason) {
 	least, reason := oplog.Pos{}, Reason{Cause: NoReplica}
 	for _, m := range h.Roster {
-		if _, closed := h.Closed[m.Device]; closed || m.Role != Replica || m.Evicted {
+		_, closed := h.Closed[m.Device]
+		if _, ends := ending[m.Device]; ends || closed || m.Role != Replica || m.Evicted {
 			continue
 		}
 		p, ok := m.Acked[d]
@@ -286,7 +289,7 @@ func (h *Holding) candidate(d string) (oplog.Pos, Reason) {
 	if !ok {
 		return oplog.Pos{}, Reason{Cause: Uncovered}
 	}
-	stable, reason := h.stable(d)
+	stable, reason := h.stable(d, nil)
 	switch {
 	case stable.ID == "":
 		return oplog.Pos{}, reason

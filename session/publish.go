@@ -25,7 +25,8 @@ type Published struct {
 }
 
 // Publish makes a checkpoint of what every replica of the relay has folded, as far as this device has. It closes for ever the
-// chains of other devices that the caller names as retired, as soon as they are stable to their end. In this order, each step of which may be repeated after a crash:
+// chains of other devices that the caller names as retired, as soon as they are stable to their end; what one that is closed has folded
+// does not count any more. In this order, each step of which may be repeated after a crash:
 //
 //  1. take the relay's newest checkpoint, as Rebase does, if it is another;
 //  2. extend the own one to the stable frontier and save it; and to what the relay's covers, if neither covers the other, as may be when
@@ -97,11 +98,7 @@ func (s *Session) publish(ctx context.Context, r relay.Relay, store relay.Collec
 		_, closed := base.Closed[m.Device]
 		return closed // counts no more
 	})
-	// Own ops are acked when they are folded, also those that a full relay does not take.
-	to, more := s.stableCut(&base, lower(relay.Stable(roster), info.Heads))
-	if to.Closed = closable(&base, to.Frontier, info.Heads, s.HeldFrontier(), retired); len(to.Closed) > 0 {
-		more = true
-	}
+	to, more := s.cutWithout(&base, roster, info.Heads, retired)
 	if apart {
 		if !s.join(&to, &base, parted.newest) {
 			return fmt.Errorf("what it covers is not all folded here yet: %w", parted)
@@ -117,6 +114,21 @@ func (s *Session) publish(ctx context.Context, r relay.Relay, store relay.Collec
 		err = s.offerAgain(ctx, store, base.Hash)
 	}
 	return errors.Join(err, s.tidy(ctx, out))
+}
+
+// cutWithout is where to extend to, and whether that is beyond the base. It closes those of the retired that can be; the others count
+// as before.
+func (s *Session) cutWithout(base *checkpoint.Header, roster []relay.Member, heads oplog.Frontier, retired []string) (checkpoint.Cut, bool) {
+	for {
+		rest := slices.DeleteFunc(slices.Clone(roster), func(m relay.Member) bool { return slices.Contains(retired, m.Device) })
+		// Own ops are acked when they are folded, also those that a full relay does not take.
+		to, more := s.stableCut(base, lower(relay.Stable(rest), heads))
+		to.Closed = closable(base, to.Frontier, heads, s.HeldFrontier(), retired)
+		if len(to.Closed) == len(retired) {
+			return to, more || len(to.Closed) > 0
+		}
+		retired = to.Closed
+	}
 }
 
 // closable are the retired devices whose chains are stable to their end, which is that of the relay and of what is held here: another relay

@@ -70,6 +70,7 @@ func (s suite) closedStable(t *testing.T) {
 		t.Errorf("a chain that went on: %v, expected ErrContradiction", err)
 	}
 	r.replica("a", frontier(w.Ops[3]))
+	r.replica("w", nil) // who is closed has no say
 	r.put(checkpoint("a", frontier(a.Ops[1]), frontier(w.Ops[3])))
 }
 
