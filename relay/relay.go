@@ -130,6 +130,12 @@ type Page struct {
 	Broken map[string]error
 }
 
+// A Looker gives what Hello says to every device alike, to who only looks: nothing is made and no contact is noted. Instance is empty
+// if no device was there yet.
+type Looker interface {
+	Look(ctx context.Context) (Info, error)
+}
+
 // A Role says what a device is to a relay.
 type Role string
 

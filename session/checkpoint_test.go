@@ -3,10 +3,13 @@ package session_test
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/syncnode/syncnode/journal"
 	"github.com/syncnode/syncnode/oplog"
@@ -274,6 +277,94 @@ func TestTheChainOfARetiredWriterIsClosedEverywhere(t *testing.T) {
 		}
 		d.open()
 	}
+	same(t, a, b)
+}
+
+func TestARetiredReplicaNeedsNoRowWrittenForItToBeClosed(t *testing.T) {
+	r := collecting()
+	a, b, old, gone := newSmall(t, "a"), newSmall(t, "b"), newSmall(t, "old"), newSmall(t, "gone")
+	old.some(4)
+	gone.some(4)
+	pumpAll(r, a, b, old, gone)
+	a.some(4) // old and gone never ack these
+	pumpAll(r, a, b)
+	gone.some(4)
+	if _, err := r.Push(t.Context(), "gone", slices.Collect(ownOps(gone, 4))); err != nil { // has something that nobody has yet
+		t.Fatal(err)
+	}
+	before := roleOf(t, r, "old")
+	out := a.publish(r, "old", "gone")
+	c, _, err := a.store().Load(out.Checkpoint)
+	if _, closed := c.Closed["old"]; err != nil || len(c.Closed) != 1 || !closed {
+		t.Fatalf("closed %v, %v; want old alone", c.Closed, err)
+	}
+	if before != relay.Replica || roleOf(t, r, "old") != before {
+		t.Errorf("the role of old was %s and is %s", before, roleOf(t, r, "old"))
+	}
+	pumpAll(r, a, b)
+	if out := a.publish(r, "gone"); !out.New {
+		t.Errorf("gone was not closed: %+v", out)
+	}
+	b.publish(r) // takes the checkpoint
+	same(t, a, b)
+}
+
+// ownOps are the ops of a device from a seq on.
+func ownOps(d *device, from uint64) iter.Seq[oplog.Op] {
+	return func(yield func(oplog.Op) bool) {
+		for op, err := range d.journal().Own(from) {
+			if err != nil {
+				d.t.Fatal(err)
+			}
+			if !yield(op) {
+				return
+			}
+		}
+	}
+}
+
+func roleOf(t *testing.T, r relay.Relay, device string) relay.Role {
+	t.Helper()
+	roster, err := r.Roster(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range roster {
+		if m.Device == device {
+			return m.Role
+		}
+	}
+	return ""
+}
+
+func TestWhoCannotTakeTheRelaysCheckpointAcksAllTheSameSoThatOneForItCanBeMade(t *testing.T) {
+	first, second := collecting(), collecting()
+	a, b := newDevice(t, "a"), newSmall(t, "b")
+	a.wall.add(20 * time.Minute) // what it writes waits at b
+	a.some(8)
+	a.pump(first)
+	a.publish(first)
+	a.pump(second)                                                          // the relay was lost: it offers its ops again
+	if err := second.Register(t.Context(), "a", relay.Writer); err != nil { // counts as little as if it were evicted
+		t.Fatal(err)
+	}
+	b.some(4)
+	b.pump(second)
+	b.publish(second)
+	collect(t, second)
+	a.some(4)
+	if _, err := a.Pump(t.Context(), second); !errors.Is(err, relay.ErrFrontierTruncated) {
+		t.Fatalf("pump: %v; want that what it lacks was collected", err)
+	}
+	roster, err := second.Roster(t.Context())
+	if i := slices.IndexFunc(roster, func(m relay.Member) bool { return m.Device == "a" }); err != nil || roster[i].Acked["a"].Seq != 11 {
+		t.Errorf("roster %+v, %v; want all twelve ops of a acked by it", roster, err)
+	}
+	b.wall.add(time.Hour)
+	b.pump(second)
+	b.publish(second)
+	a.pump(second)
+	b.pump(second)
 	same(t, a, b)
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -106,6 +107,8 @@ type publishedRow struct {
 	Bytes      int64    `json:"dropped_bytes"`
 	Closed     []string `json:"closed,omitempty"`
 	NotClosed  []string `json:"not_closed_yet,omitempty"`
+	Bare       []string `json:"no_chain,omitempty"` // nothing to close
+	bareCounts string   // whether it goes on counting as a replica
 }
 
 func newRelayCheckpoint() *cobra.Command {
@@ -155,10 +158,11 @@ func (s *station) publish(ctx context.Context, retired []string) (publishedRow, 
 	if _, err := sess.Pump(ctx, s.relay); err != nil {
 		return publishedRow{}, err
 	}
-	for _, device := range retired { // what it has not acked holds nothing back any more
-		if err := s.relay.Register(ctx, device, relay.Writer); err != nil {
-			return publishedRow{}, err
-		}
+	slices.Sort(retired)
+	retired = slices.Compact(retired)
+	bare, err := s.retire(ctx, d, retired)
+	if err != nil {
+		return publishedRow{}, err
 	}
 	done, err := sess.Publish(ctx, s.relay, retired...)
 	if err != nil {
@@ -166,7 +170,62 @@ func (s *station) publish(ctx context.Context, retired []string) (publishedRow, 
 	}
 	row := publishedRow{Checkpoint: string(done.Checkpoint), New: done.New, Segments: done.Dropped.Segments, Bytes: done.Dropped.Bytes}
 	row.Uncovered, _ = sess.Uncovered(nil, nil)
-	return row, row.about(d, retired)
+	row.Bare, row.bareCounts = bare, "it holds nothing back any more"
+	if path := s.flags.place.dir(); path != "" {
+		row.bareCounts = fmt.Sprintf("it counts until it was silent for %d days, or until its folder under devices in %s is removed", relay.EvictAfter/(24*time.Hour), path)
+	}
+	return row, row.about(d, slices.DeleteFunc(retired, func(device string) bool { return slices.Contains(bare, device) }))
+}
+
+// retire makes the rows of devices hold nothing back any more, whether or not their chains can be closed yet, and says which have no
+// chain. In a folder a row is its device's own file, which nobody else writes: there it counts until the chain is closed. A name that the
+// relay does not know is refused.
+func (s *station) retire(ctx context.Context, d *device, retired []string) (bare []string, err error) {
+	if len(retired) == 0 {
+		return nil, nil
+	}
+	info, err := s.relay.Hello(ctx, d.name)
+	if err != nil {
+		return nil, err
+	}
+	roster, err := s.relay.Roster(ctx)
+	if err != nil {
+		return nil, err
+	}
+	closed := oplog.Frontier{}
+	if newest, err := s.newest(ctx, &relayReport{}); err != nil {
+		return nil, err
+	} else if newest != nil {
+		closed = newest.Closed
+	}
+	rows := map[string]relay.Role{}
+	for _, m := range roster {
+		rows[m.Device] = m.Role
+	}
+	for _, device := range retired {
+		_, row := rows[device]
+		_, chain := info.Heads[device]
+		_, ended := closed[device]
+		switch {
+		case ended:
+		case !row && !chain:
+			return nil, fmt.Errorf("nothing was retired: the relay knows no device %s; syncnode relay status lists those it knows", device)
+		case !chain:
+			bare = append(bare, device)
+		}
+	}
+	if _, owned := s.relay.(relay.OwnCollector); owned {
+		return bare, nil
+	}
+	for _, device := range retired {
+		if rows[device] != relay.Replica {
+			continue
+		}
+		if err := s.relay.Register(ctx, device, relay.Writer); err != nil {
+			return nil, err
+		}
+	}
+	return bare, nil
 }
 
 // about fills in what the checkpoint covers and has closed.
@@ -194,7 +253,7 @@ func (row *publishedRow) about(d *device, retired []string) error {
 
 func (row *publishedRow) text() string {
 	if row.Checkpoint == "" {
-		return fmt.Sprintf("none made     nothing is in all replicas yet; %d ops are in no checkpoint: syncnode relay status says who lacks what\n", row.Uncovered)
+		return fmt.Sprintf("none made     nothing is in all replicas yet; %d ops are in no checkpoint: syncnode relay status says who lacks what\n", row.Uncovered) + row.retired()
 	}
 	made := "as before: nothing more is in all replicas"
 	if row.New {
@@ -202,11 +261,20 @@ func (row *publishedRow) text() string {
 	}
 	text := fmt.Sprintf("checkpoint    %s, %s\ncovers        %d ops; %d more are in none\ndropped here  %d segments, %d bytes\n",
 		short(row.Checkpoint), made, row.Covered, row.Uncovered, row.Segments, row.Bytes)
+	return text + row.retired()
+}
+
+// retired says what became of the devices of --retire.
+func (row *publishedRow) retired() string {
+	text := ""
 	if len(row.Closed) > 0 {
 		text += fmt.Sprintf("closed        %s\n", strings.Join(row.Closed, ", "))
 	}
 	if len(row.NotClosed) > 0 {
-		text += fmt.Sprintf("not closed    %s: not every replica has all of its ops, or the relay knows no such chain; try again later\n", strings.Join(row.NotClosed, ", "))
+		text += fmt.Sprintf("not closed    %s: not every replica has all of its ops; try again later\n", strings.Join(row.NotClosed, ", "))
+	}
+	if len(row.Bare) > 0 {
+		text += fmt.Sprintf("no chain      %s: no op of it is there, so nothing is to be closed; %s\n", strings.Join(row.Bare, ", "), row.bareCounts)
 	}
 	return text
 }

@@ -3,9 +3,18 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/syncnode/syncnode/relay"
+	relaydir "github.com/syncnode/syncnode/relay/dir"
+	"github.com/syncnode/syncnode/relay/relaytest"
 )
 
 func decode[T any](t *testing.T, p *process) T {
@@ -91,9 +100,63 @@ func TestARelayInAFolderIsShownWithoutEtcd(t *testing.T) {
 		s := decode[relayReport](t, bare.call("relay", "status", "--relay", "dir:"+folder, "-o", "json").want(0))
 		return s.Checkpoint != nil && s.Checkpoint.Covers == 2 && s.Devices[0].Head.Seq == 3
 	})
+	retireInAFolder(bare, folder)
 	n.stops()
 	bare.call("relay", "status", "--relay", "pigeon").want(2, "want etcd or dir:PATH")
 	if bytes.Contains(last.out.Bytes(), []byte("committed")) {
 		t.Errorf("status shows payloads: %s", last.out.String())
 	}
+}
+
+// retireInAFolder retires a device whose last contact was its only one: nobody but itself writes into its folder.
+func retireInAFolder(h host, folder string) {
+	t := h.t
+	r, err := relaydir.Open(relaydir.Config{Path: folder, Namespace: "shown"})
+	must(t, err)
+	defer r.Close()
+	scrapped := relaytest.NewAuthor("scrapped")
+	_, err = r.Push(t.Context(), "scrapped", scrapped.Write(t, 3, 60))
+	must(t, errors.Join(err, r.Register(t.Context(), "scrapped", relay.Replica), r.Register(t.Context(), "idle", relay.Replica)))
+	devices := filepath.Join(folder, "n-shown", "devices")
+	must(t, os.MkdirAll(filepath.Join(devices, "d-junk", "role.json"), 0o700))
+	eventually(t, "the ops of scrapped with the node", func() bool {
+		s := decode[relayReport](t, h.call("relay", "status", "--relay", "dir:"+folder, "-o", "json").want(0))
+		held := s.of("scrapped").Held
+		if junk := s.of("junk"); junk.Role != "seen" || junk.LastSeen != nil {
+			t.Errorf("a folder of nothing is shown as %+v", junk)
+		}
+		return held != nil && held.Seq == 2
+	})
+	before := filesIn(t, devices, "d-scrapped", "d-idle", "d-junk")
+	h.call("relay", "checkpoint", "--relay", "dir:"+folder, "--retire", "skrapped").want(1, "nothing was retired", "relay status")
+	tried := h.call("relay", "checkpoint", "--relay", "dir:"+folder, "--retire", "idle,scrapped").want(0)
+	tried.prints("not closed    scrapped")
+	tried.prints("no chain      idle: no op of it is there, so nothing is to be closed; it counts until it was silent for 30 days, or until its folder under devices")
+	must(t, os.RemoveAll(filepath.Join(devices, "d-idle")))
+	delete(before, filepath.Join(devices, "d-idle", "beat.json"))
+	delete(before, filepath.Join(devices, "d-idle", "role.json"))
+	eventually(t, "the end of scrapped, which every replica has", func() bool {
+		done := decode[publishedRow](t, h.call("relay", "checkpoint", "--relay", "dir:"+folder, "--retire", "scrapped", "-o", "json").want(0))
+		return slices.Equal(done.Closed, []string{"scrapped"})
+	})
+	if after := filesIn(t, devices, "d-scrapped", "d-junk"); !maps.Equal(before, after) {
+		t.Errorf("files of other devices were\n%v\nand are\n%v", before, after)
+	}
+}
+
+// filesIn is what the files of some folders hold.
+func filesIn(t *testing.T, dir string, folders ...string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, folder := range folders {
+		must(t, filepath.WalkDir(filepath.Join(dir, folder), func(name string, e fs.DirEntry, err error) error {
+			if err != nil || e.IsDir() {
+				return err
+			}
+			data, err := os.ReadFile(name)
+			all[name] = string(data)
+			return err
+		}))
+	}
+	return all
 }

@@ -89,7 +89,11 @@ func (s *station) status(ctx context.Context) (relayReport, error) {
 	if err != nil {
 		return relayReport{}, fmt.Errorf("this device's own journal: %w", err)
 	}
-	info, err := s.relay.Hello(ctx, s.at.name)
+	looker, ok := s.relay.(relay.Looker) // who only looks leaves no trace, least of all in another device's name
+	if !ok {
+		return relayReport{}, fmt.Errorf("the relay %s cannot be looked at", s.flags.place.relay)
+	}
+	info, err := looker.Look(ctx)
 	if err != nil {
 		return relayReport{}, err
 	}
@@ -180,8 +184,10 @@ func (row *relayReport) devices(info relay.Info, roster []relay.Member, newest *
 	}
 	for _, m := range roster {
 		d := of(m.Device)
-		seen := m.Seen.UTC()
-		d.Role, d.Evicted, d.LastSeen, d.Acked = string(m.Role), m.Evicted, &seen, m.Acked
+		if seen := m.Seen.UTC(); !seen.IsZero() { // nothing says it of a row whose file cannot be read
+			d.LastSeen = &seen
+		}
+		d.Role, d.Evicted, d.Acked = string(m.Role), m.Evicted, m.Acked
 		for device, at := range info.Heads {
 			d.Lacks += beyond(at, m.Acked, device)
 		}
@@ -239,7 +245,7 @@ func heldBack(device string, seq uint64, newest *relay.Checkpoint, roster []rela
 func (row *relayReport) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "relay        %s, instance %s, generation %d\ndevice       %s: %d ops to push, %d to pull\ndigest       %s\n",
-		row.Relay, row.Instance, row.Generation, row.Device, row.Unpushed, row.Missing, row.Digest)
+		row.Relay, dash(row.Instance), row.Generation, row.Device, row.Unpushed, row.Missing, row.Digest)
 	switch c := row.Checkpoint; {
 	case row.Damaged != "":
 		fmt.Fprintf(&b, "checkpoint   damaged: %s; the next one replaces it\n", plain(row.Damaged))

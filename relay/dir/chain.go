@@ -102,6 +102,19 @@ func (c *chain) collected(seq uint64) bool { return c.floor != nil && seq <= c.f
 
 func (c *chain) next() uint64 { return c.verified.NextSeq() }
 
+// written reports whether a device wrote any of the segments, as far as they can be read.
+func (c *chain) written() bool {
+	if _, begun := c.verified.Head(); begun || c.err != nil && !errors.Is(c.err, errNotDirectory) {
+		return true
+	}
+	for _, s := range c.segs {
+		if s.headed || s.newer {
+			return true
+		}
+	}
+	return false
+}
+
 // stuck reports whether the next op is missing where it should stand: ops above it do, or the seal of a segment that
 // was to hold it. A file that has not arrived yet leaves neither.
 func (c *chain) stuck() bool {

@@ -110,6 +110,7 @@ type Relay struct {
 var (
 	_ relay.Relay        = (*Relay)(nil)
 	_ relay.Hinter       = (*Relay)(nil)
+	_ relay.Looker       = (*Relay)(nil)
 	_ relay.OwnCollector = (*Relay)(nil)
 )
 
@@ -180,29 +181,44 @@ func (r *Relay) Hello(ctx context.Context, name string) (relay.Info, error) {
 	row := d.row()
 	acked := row.acked.Clone()
 	d.leave()
-	instance, err := r.instance(ctx, row.beat.Instance)
+	info, v, err := r.info(ctx, row.beat.Instance)
 	if err != nil {
 		return relay.Info{}, err
+	}
+	info.Role, info.Acked = row.role, v.living(acked)
+	if row.mend {
+		info.Role = relay.Seen // so that it registers again
+	}
+	info.Head, info.Known = v.heads[name]
+	return info, nil
+}
+
+// Look implements relay.Looker.
+func (r *Relay) Look(ctx context.Context) (relay.Info, error) {
+	if err := alive(ctx); err != nil {
+		return relay.Info{}, err
+	}
+	info, _, err := r.info(ctx, "")
+	return info, err
+}
+
+// info is what is the same for every device. instance is one that is known; empty if none is.
+func (r *Relay) info(ctx context.Context, instance string) (relay.Info, *view, error) {
+	instance, err := r.instance(ctx, instance)
+	if err != nil {
+		return relay.Info{}, nil, err
 	}
 	v, err := r.look(ctx, false)
 	if err != nil {
-		return relay.Info{}, err
+		return relay.Info{}, nil, err
 	}
-	info := relay.Info{
-		Instance:   instance,
-		Generation: r.generation(),
-		Heads:      v.heads.Frontier(),
-		Floor:      v.floor,
-		Role:       row.role,
-		Acked:      v.living(acked),
-	}
+	info := relay.Info{Instance: instance, Generation: r.generation(), Heads: v.heads.Frontier(), Floor: v.floor}
 	if s := v.books.newest(); s != nil {
 		info.Checkpoint = s.line.Hash
 	} else if len(v.books.broken) > 0 {
 		info.Checkpoint = v.books.broken[0].line.Hash // whoever fetches it is told
 	}
-	info.Head, info.Known = v.heads[name]
-	return info, nil
+	return info, v, nil
 }
 
 // Pull implements relay.Relay.

@@ -41,6 +41,8 @@ type File interface {
 // errNotRegular means that a name does not stand for a regular file, or no longer the one that was looked at.
 var errNotRegular = errors.New("not a regular file")
 
+var errNotDirectory = errors.New("not a directory")
+
 // rooted is an FS of the operating system.
 type rooted struct{ root *os.Root }
 
@@ -115,7 +117,7 @@ func (r rooted) ReadDir(name string) ([]fs.DirEntry, error) {
 		return nil, err
 	}
 	if !info.IsDir() {
-		return nil, &fs.PathError{Op: "list", Path: name, Err: errors.New("not a directory")}
+		return nil, &fs.PathError{Op: "list", Path: name, Err: errNotDirectory}
 	}
 	return fs.ReadDir(r.root.FS(), name)
 }

@@ -36,10 +36,12 @@ type device struct {
 
 // A roster is the small files of a device, as far as they could be read once.
 type roster struct {
-	beat  beat // V is 0 if it was never there
-	role  relay.Role
+	beat  beat       // V is 0 if it was never there
+	role  relay.Role // as it was read last; of a row, what it counts as
 	acked oplog.Frontier
 	there bool // there is any file
+	// mend: the role is there and says nothing, so that its device has to register again
+	mend bool
 }
 
 func (r *Relay) device(name string) *device {
@@ -126,7 +128,15 @@ func (d *device) saveFloor(what string, f floorValue, old error) error {
 	return nil
 }
 
-// load reads a small file of the device. False means that it is not there; errOdd that it does not count.
+// errContent means that a small file was read, and what is in it does not count.
+var errContent = errors.New("not what this file holds")
+
+// A contentError says what is wrong with it, and matches errContent.
+type contentError struct{ error }
+
+func (e *contentError) Unwrap() []error { return []error{errContent, e.error} }
+
+// load reads a small file of the device. False means that it is not there; an error that it does not count.
 func load[T interface{ check(device string) error }](d *device, name string) (T, bool, error) {
 	var zero T
 	file := deviceFile(d.name, name)
@@ -136,7 +146,9 @@ func load[T interface{ check(device string) error }](d *device, name string) (T,
 	}
 	var value T
 	if err == nil {
-		value, err = decode[T](data, d.name)
+		if value, err = decode[T](data, d.name); err != nil {
+			err = &contentError{err}
+		}
 	}
 	if err != nil {
 		return zero, true, fmt.Errorf("%s: %w", file, err)
@@ -144,35 +156,48 @@ func load[T interface{ check(device string) error }](d *device, name string) (T,
 	return value, true, nil
 }
 
-// row reads the small files. One that cannot be read leaves what was known of it; a role that was never readable
-// counts as a replica that holds everything back, since that is the safe side.
+// row reads the small files. One that cannot be read leaves what was known of it.
 func (d *device) row() roster {
 	d.odd = d.odd[:0]
-	note := func(name string, err error) {
-		if err != nil {
-			d.odd = append(d.odd, Oddity{Path: deviceFile(d.name, name), Reason: err.Error()})
-		}
-	}
 	b, hasBeat, err := load[beat](d, beatFile)
-	if note(beatFile, err); err == nil && hasBeat {
+	if d.note(beatFile, err); err == nil && hasBeat {
 		d.last.beat = b
 	}
-	role, hasRole, err := load[roleValue](d, roleFile)
-	switch note(roleFile, err); {
-	case err == nil && hasRole:
-		d.last.role = role.Role
-	case err != nil && d.last.role == relay.Seen:
-		d.last.role = relay.Replica
-	}
 	a, hasAck, err := load[ackValue](d, ackFile)
-	if note(ackFile, err); err == nil {
+	if d.note(ackFile, err); err == nil {
 		relay.Join(d.last.acked, a.Folded) // an older file that arrives late does no harm
 	}
 	_, _, err = load[floorValue](d, floorFile)
-	note(floorFile, err)
+	d.note(floorFile, err)
+	role, hasRole, err := load[roleValue](d, roleFile)
+	if d.note(roleFile, err); err == nil && hasRole {
+		d.last.role = role.Role
+	}
 	d.last.there = hasBeat || hasRole || hasAck
 	d.strangers()
-	return d.last
+	row := d.last
+	row.mend = errors.Is(err, errContent) && !errors.Is(err, errVersion)
+	if err != nil && row.role == relay.Seen && d.mayCount(err) {
+		row.role = relay.Replica
+	}
+	return row
+}
+
+// note puts a small file into the report if it does not count.
+func (d *device) note(name string, err error) {
+	if err != nil {
+		d.odd = append(d.odd, Oddity{Path: deviceFile(d.name, name), Reason: err.Error()})
+	}
+}
+
+// mayCount reports whether a device whose role is there, cannot be read, and never was by this handle, has to count as a replica, which
+// holds collection back: if the file is there and could not be read at all, or is of a newer release; or if anything else shows that a
+// device wrote here, since it notes its contact before its role. Otherwise nothing of it has arrived but a name, which anything may bear.
+func (d *device) mayCount(err error) bool {
+	if !errors.Is(err, errContent) && !errors.Is(err, errNotRegular) || errors.Is(err, errVersion) {
+		return true
+	}
+	return d.last.beat.V != 0 || len(d.last.acked) > 0 || d.floor.V != 0 || d.chain.written()
 }
 
 // strangers notes what else is in the folder of the device.

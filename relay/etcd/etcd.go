@@ -87,6 +87,7 @@ type Relay struct {
 var (
 	_ relay.Relay     = (*Relay)(nil)
 	_ relay.Hinter    = (*Relay)(nil)
+	_ relay.Looker    = (*Relay)(nil)
 	_ relay.Collector = (*Relay)(nil)
 )
 
@@ -180,19 +181,9 @@ func (r *Relay) Hello(ctx context.Context, device string) (relay.Info, error) {
 			}
 			continue
 		}
-		meta, err := r.remember(stored[0].Value)
+		info, heads, err := r.info(stored[0], resp.Responses[1].GetResponseRange().Kvs, resp.Responses[4].GetResponseRange().Kvs)
 		if err != nil {
 			return relay.Info{}, err
-		}
-		info := relay.Info{Instance: meta.Instance, Generation: meta.Generation}
-		heads, err := r.decodeHeads(resp.Responses[1].GetResponseRange().Kvs)
-		if err != nil {
-			return relay.Info{}, err
-		}
-		info.Heads, info.Floor = heads.frontier(), heads.floor()
-		if kvs := resp.Responses[4].GetResponseRange().Kvs; len(kvs) > 0 {
-			newest, _ := decode[newestValue](r.keys.newest(), kvs[0].Value) // whoever fetches it is told
-			info.Checkpoint = newest.Hash
 		}
 		if h, ok := heads[device]; ok {
 			info.Head, info.Known = h.head(device), true
@@ -207,6 +198,46 @@ func (r *Relay) Hello(ctx context.Context, device string) (relay.Info, error) {
 		info.Role = row.Role
 		return info, err
 	}
+}
+
+// info is what is the same for every device.
+func (r *Relay) info(stored keyValue, held, checkpoint []keyValue) (relay.Info, chains, error) {
+	meta, err := r.remember(stored.Value)
+	if err != nil {
+		return relay.Info{}, nil, err
+	}
+	info := relay.Info{Instance: meta.Instance, Generation: meta.Generation}
+	found, err := r.decodeHeads(held)
+	if err != nil {
+		return relay.Info{}, nil, err
+	}
+	info.Heads, info.Floor = found.frontier(), found.floor()
+	if len(checkpoint) > 0 {
+		newest, _ := decode[newestValue](r.keys.newest(), checkpoint[0].Value) // whoever fetches it is told
+		info.Checkpoint = newest.Hash
+	}
+	return info, found, nil
+}
+
+// Look implements relay.Looker. It is one read.
+func (r *Relay) Look(ctx context.Context) (relay.Info, error) {
+	if err := alive(ctx); err != nil {
+		return relay.Info{}, err
+	}
+	resp, err := r.client.Txn(ctx).Then(
+		clientv3.OpGet(r.keys.meta()),
+		clientv3.OpGet(r.keys.heads(), clientv3.WithPrefix()),
+		clientv3.OpGet(r.keys.newest()),
+	).Commit()
+	if err != nil {
+		return relay.Info{}, r.unsent(ctx, "look", err)
+	}
+	stored := resp.Responses[0].GetResponseRange().Kvs
+	if len(stored) == 0 {
+		return relay.Info{}, nil
+	}
+	info, _, err := r.info(stored[0], resp.Responses[1].GetResponseRange().Kvs, resp.Responses[2].GetResponseRange().Kvs)
+	return info, err
 }
 
 // Hint implements relay.Hinter by a watch on the heads. The watch is a hint and nothing more: an answer that

@@ -70,6 +70,7 @@ type chain struct {
 var (
 	_ relay.Relay     = (*Relay)(nil)
 	_ relay.Hinter    = (*Relay)(nil)
+	_ relay.Looker    = (*Relay)(nil)
 	_ relay.Collector = (*Relay)(nil)
 )
 
@@ -119,21 +120,30 @@ func (r *Relay) Hello(ctx context.Context, device string) (relay.Info, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	m := r.contactLocked(device)
-	info := relay.Info{
-		Instance:   r.instance,
-		Generation: r.generation,
-		Heads:      r.heads.Clone(),
-		Floor:      r.floorLocked(),
-		Role:       m.Role,
-		Acked:      m.Acked.Clone(),
-	}
-	if r.newest != nil {
-		info.Checkpoint = r.newest.Hash
-	}
+	info := r.infoLocked()
+	info.Role, info.Acked = m.Role, m.Acked.Clone()
 	if c := r.chains[device]; c != nil {
 		info.Head, info.Known = c.head, true
 	}
 	return info, nil
+}
+
+func (r *Relay) infoLocked() relay.Info {
+	info := relay.Info{Instance: r.instance, Generation: r.generation, Heads: r.heads.Clone(), Floor: r.floorLocked()}
+	if r.newest != nil {
+		info.Checkpoint = r.newest.Hash
+	}
+	return info
+}
+
+// Look implements relay.Looker.
+func (r *Relay) Look(ctx context.Context) (relay.Info, error) {
+	if ctx.Err() != nil {
+		return relay.Info{}, fmt.Errorf("%w: %w", relay.ErrNotSent, context.Cause(ctx))
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.infoLocked(), nil
 }
 
 // Push implements relay.Relay.

@@ -72,6 +72,7 @@ func Run(t *testing.T, o Options) {
 		{"devices push side by side", s.parallel},
 		{"a second handle sees the same store", s.handles},
 		{"hint returns when a head may have moved", s.hint},
+		{"a look says what hello says and leaves no trace", s.look},
 		{"every call may be repeated after any failure", s.faults},
 	}
 	if s.NewAt != nil {

@@ -102,6 +102,39 @@ func (s suite) stable(t *testing.T) {
 	step("a replica that becomes a writer", r.Register(ctx, "b", relay.Writer), frontier(a.Ops[4], b.Ops[2]))
 }
 
+func (s suite) look(t *testing.T) {
+	r, a := s.open(t), NewAuthor("a")
+	looker, ok := r.(relay.Looker)
+	if !ok {
+		t.Fatalf("%T is no relay.Looker", r)
+	}
+	look := func() relay.Info {
+		t.Helper()
+		info, err := looker.Look(t.Context())
+		if err != nil {
+			t.Fatalf("look: %v", err)
+		}
+		return info
+	}
+	if info := look(); len(info.Heads) != 0 || info.Checkpoint != "" {
+		t.Errorf("a new relay looks like %+v", info)
+	}
+	if roster, err := r.Roster(t.Context()); err != nil || len(roster) != 0 {
+		t.Errorf("a look left the rows %v, %v", roster, err)
+	}
+	mustPush(t, r, a.Write(t, 3, 60))
+	hello, err := r.Hello(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info := look(); info.Instance != hello.Instance || info.Generation != hello.Generation || !info.Heads.Equal(hello.Heads) || info.Known || info.Role != "" {
+		t.Errorf("a look gives %+v, hello %+v", info, hello)
+	}
+	if roster, err := r.Roster(t.Context()); err != nil || len(roster) != 1 {
+		t.Errorf("rows %v, %v; want that of a alone", roster, err)
+	}
+}
+
 func (s suite) handles(t *testing.T) {
 	open := s.New(t, 0)
 	first, second, a := open(), open(), NewAuthor("a")

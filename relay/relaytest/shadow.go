@@ -195,10 +195,13 @@ func (w *world) adopt(d *puller) {
 	relay.Join(d.held, c.All())
 }
 
-// stable is what all replicas have acked that were heard of within silent.
-func (w *world) stable(silent time.Duration) oplog.Frontier {
+// stable is what all replicas have acked that were heard of within silent, without those that are about to end.
+func (w *world) stable(silent time.Duration, ending ...string) oplog.Frontier {
 	var roster []relay.Member
 	for _, d := range w.living() {
+		if slices.Contains(ending, d) {
+			continue
+		}
 		p := w.devices[d]
 		roster = append(roster, relay.Member{Device: d, Role: p.role, Acked: p.acked, Evicted: relay.IsEvicted(p.role, p.seen, *w.now, silent)})
 	}
@@ -225,7 +228,7 @@ func (w *world) publish(rt *rapid.T) {
 	closed := w.ended.Clone()
 	if len(w.living()) > 2 && rapid.IntRange(0, 2).Draw(rt, "close") == 0 {
 		x := w.any(rt)
-		if p, ok := stable[x.Device]; ok && x != d && len(x.Ops) == int(p.Seq)+1 && x.pushed == len(x.Ops) {
+		if p, ok := w.stable(relay.EvictAfter, x.Device)[x.Device]; ok && x != d && len(x.Ops) == int(p.Seq)+1 && x.pushed == len(x.Ops) {
 			closed[x.Device] = p
 			delete(c, x.Device)
 		}
