@@ -24,6 +24,7 @@ var may = map[string][]string{
 	"internal/ident":    {},
 	"internal/child":    {},
 	"internal/meant":    {},
+	"internal/wire":     {},
 	"internal/durable":  {},
 	"internal/embedded": {"internal/durable"},
 	"internal/faultfs":  {"internal/durable"}, // tests alone import it
@@ -54,6 +55,7 @@ var may = map[string][]string{
 	"relay/memory":    {"relay", "oplog", "internal/ident"},
 	"relay/dir":       {"relay", "oplog", "internal/durable", "internal/ident"},
 	"relay/etcd":      {"relay", "oplog", "internal/ident"},
+	"relay/remote":    {"relay", "oplog", "internal/wire"},
 	"relay/relaytest": {"relay", "oplog", "relay/memory"}, // the reference, as a shadow that never drops
 
 	"session":          {"relay", "fold", "oplog", "journal", "checkpoint", "seal"},
