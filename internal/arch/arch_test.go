@@ -35,6 +35,7 @@ var may = map[string][]string{
 
 	"internal/fencesock": {}, // for exec and for nodes
 	"node/output":        {},
+	"node/effect":        {"node/config", "node/output", "dispatch", "coord", "internal/command", "internal/child", "internal/ident"},
 
 	"oplog":         {"internal/ident"},
 	"fold":          {"oplog"},

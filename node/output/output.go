@@ -9,7 +9,7 @@
 // Standard output and standard error of a command come into one record, in the order of their arrival, if both are given
 // the same [Writer]. Memory is bounded: some 200 KiB for each attempt that is being written, however much is printed.
 //
-// A disk that is full, failing or hanging never fails who prints, and holds it up for [Patience] at most, once for as
+// A disk that is full, failing or hanging never fails who prints, and holds it up for Config.Patience at most, once for as
 // long as the disk hangs. What could not be kept is counted, told in the log, and noted in the record as soon as that
 // can be written again.
 //
@@ -76,7 +76,9 @@ func (l Limits) segment() int64 { return l.PerRun / segments / block * block }
 type Config struct {
 	Dir    string // made if it is not there; whatever else is in it stays
 	Limits Limits
-	Logger *slog.Logger // nil: silent
+	// Patience is how long a disk that takes nothing may hold up who prints; 0: DefaultPatience.
+	Patience time.Duration
+	Logger   *slog.Logger // nil: silent
 }
 
 // A Store keeps output.
@@ -115,10 +117,13 @@ func New(cfg Config) (*Store, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+	if cfg.Patience == 0 {
+		cfg.Patience = DefaultPatience
+	}
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("output: %w", err)
 	}
-	s := &Store{Dir: Dir(cfg.Dir), log: cfg.Logger, create: create, remove: os.Remove, patience: Patience, limits: cfg.Limits, kept: map[key]*record{}}
+	s := &Store{Dir: Dir(cfg.Dir), log: cfg.Logger, create: create, remove: os.Remove, patience: cfg.Patience, limits: cfg.Limits, kept: map[key]*record{}}
 	if err := s.scan(); err != nil {
 		return nil, err
 	}

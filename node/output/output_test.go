@@ -26,11 +26,11 @@ func attempt(n int) string { return fmt.Sprintf("%032x", n) }
 func open(t *testing.T, dir string, l Limits) (*Store, *bytes.Buffer) {
 	t.Helper()
 	var log bytes.Buffer
-	s, err := New(Config{Dir: dir, Limits: l, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	const slow = time.Hour // a disk of this machine is only slow
+	s, err := New(Config{Dir: dir, Limits: l, Patience: slow, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.patience = time.Hour // a disk of this machine is only slow
 	return s, &log
 }
 
@@ -360,7 +360,7 @@ func TestADiskThatHangsHoldsUpWhoPrintsOnceAndShortly(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		s, log := open(t, dir, Limits{1 << 20, 4 << 20})
-		s.patience = Patience
+		s.patience = DefaultPatience
 		real, until := s.create, make(chan struct{})
 		s.create = func(path string) (io.WriteCloser, error) {
 			f, err := real(path)
@@ -371,13 +371,13 @@ func TestADiskThatHangsHoldsUpWhoPrintsOnceAndShortly(t *testing.T) {
 		for range 1000 {
 			say(t, w, "0123456789")
 		}
-		if took := time.Since(begun); took != Patience {
-			t.Errorf("a thousand lines took %s, want %s", took, Patience)
+		if took := time.Since(begun); took != DefaultPatience {
+			t.Errorf("a thousand lines took %s, want %s", took, DefaultPatience)
 		}
 		begun = time.Now()
 		w.Close()
-		if took := time.Since(begun); took != Patience {
-			t.Errorf("the end took %s, want %s", took, Patience)
+		if took := time.Since(begun); took != DefaultPatience {
+			t.Errorf("the end took %s, want %s", took, DefaultPatience)
 		}
 		say(t, w, "from a process left behind")
 		close(until)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Patience is how long a disk that does not take what it is given may hold up who prints.
-const Patience = 2 * time.Second
+// DefaultPatience is Config.Patience if that is zero.
+const DefaultPatience = 2 * time.Second
 
 const (
 	piece  = 32 << 10 // what goes to the disk at once
@@ -23,7 +23,7 @@ type Writer struct {
 
 	mu     sync.Mutex // held over a Write: one comes after the other
 	closed bool
-	stuck  bool  // the disk took nothing for Patience
+	stuck  bool  // the disk took nothing for Config.Patience
 	lost   int64 // since the last piece that was queued
 }
 
@@ -106,7 +106,7 @@ func (w *Writer) handOnLocked(b []byte) {
 	w.s.lost.Add(int64(len(b)))
 }
 
-// Close ends the record. What is on its way to the disk is waited for, for Patience at most. It may be called again; what
+// Close ends the record. What is on its way to the disk is waited for, for Config.Patience at most. It may be called again; what
 // is written after it is lost.
 func (w *Writer) Close() error {
 	patience := time.NewTimer(w.s.patience)
