@@ -25,6 +25,7 @@ type runRow struct {
 	Since      string       `json:"since,omitempty"`
 	Input      string       `json:"input_digest,omitempty"`
 	Attempts   []attemptRow `json:"attempts,omitempty"`
+	Output     []outputRow  `json:"output,omitempty"` // on this host
 	Next       string       `json:"next,omitempty"`
 }
 
@@ -106,7 +107,7 @@ func nextForRun(v coord.View) string {
 func newRun() *cobra.Command {
 	cmd := &cobra.Command{Use: "run", Short: "see runs, and decide what is in doubt", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	cmd.AddCommand(newRunList(), newRunShow(), newRunResolve(), newRunRetry())
+	cmd.AddCommand(newRunList(), newRunShow(), newRunOutput(), newRunResolve(), newRunRetry())
 	return cmd
 }
 
@@ -249,7 +250,11 @@ func newRunShow() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return printRun(cmd, out, runRowOf(v))
+				r := runRowOf(v)
+				if r.Output, err = outputOf(b.dataDir, b.namespace, run); err != nil {
+					fmt.Fprintf(cmd.ErrOrStderr(), "syncnode: the output that is kept here cannot be listed: %v\n", err)
+				}
+				return printRun(cmd, out, r)
 			})
 		}}
 	b.register(cmd.Flags())
@@ -289,6 +294,9 @@ func printRun(cmd *cobra.Command, out outputFlag, r runRow) error {
 			fmt.Fprintf(&text, "  by %s: %s", plain(a.By), plain(a.Reason))
 		}
 		fmt.Fprintln(&text)
+	}
+	for _, o := range r.Output {
+		fmt.Fprintf(&text, "output      %d bytes here: syncnode run output %s --attempt %s\n", o.Kept, r.Run, o.Attempt)
 	}
 	fmt.Fprintf(&text, "next        %s\n", r.Next)
 	return printOne(out, cmd.OutOrStdout(), r, text.String())

@@ -252,8 +252,8 @@ func (r *reader) headers(v value, files bool) map[string]string {
 		var text string
 		if files {
 			r.path(p.value, &text)
-		} else if s, ok := r.text(p.value, "a text"); ok && strings.ContainsAny(s, "\r\n") {
-			r.fail(p.value, "has more than one line", "")
+		} else if s, ok := r.text(p.value, "a text"); ok && strings.ContainsFunc(s, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
+			r.fail(p.value, "has more than one line, or control characters", "")
 		} else {
 			text = s
 		}

@@ -107,6 +107,37 @@ func TestWhatIsPrintedIsKeptAndSurvivesARestart(t *testing.T) {
 	}
 }
 
+// docs/formats/node.md says how files are named and what is in them.
+func TestFilesAreNamedAndFilledAsTheFormatSays(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s, _ := open(t, dir, Limits{MinPerRun, MinPerRun})
+	w := s.Writer(run, attempt(1))
+	say(t, w, strings.Repeat("x", 10*4096+5))
+	w.Close()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, fmt.Sprintf("%s %d", strings.TrimPrefix(e.Name(), run+".00000000000000000000000000000001."), info.Size()))
+	}
+	if want := "000000 4096, 000001 4096, 000002 4096, 000003 4096, 000007 4096, 000008 4096, 000009 4096, 000010 5"; strings.Join(got, ", ") != want {
+		t.Errorf("got  %s\nwant %s", strings.Join(got, ", "), want)
+	}
+	if got := notKept(7, errTotal); got != "\n[syncnode: 7 bytes could not be kept here: the total limit is taken up by what is still being written]\n" {
+		t.Errorf("%q", got)
+	}
+	if got := cut(7); got != "\n[syncnode: 7 bytes left out here]\n" {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestOutputIsForItsOwnerAlone(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "output")
