@@ -15,8 +15,8 @@
 //
 // A relay that is another store than before, or lost ops, is told once; each device offers it again what it lacks.
 //
-// The lease named by Agent is for people: it lists who serves which device. Nothing rests on it, and a node
-// that cannot get it goes on and says so.
+// The lease named by Agent lists who serves which device, and its note tells other nodes which scheduled agents this one runs, see
+// Announce. No safety rests on it, and a node that cannot get it goes on and says so.
 //
 // # Failure
 //
@@ -42,6 +42,7 @@ import (
 
 	"github.com/syncnode/syncnode/coord"
 	"github.com/syncnode/syncnode/dispatch"
+	"github.com/syncnode/syncnode/node/owner"
 	"github.com/syncnode/syncnode/oplog"
 	"github.com/syncnode/syncnode/relay"
 	"github.com/syncnode/syncnode/session"
@@ -108,10 +109,11 @@ type Node struct {
 	cfg  Config
 	log  *slog.Logger
 	fail context.CancelCauseFunc // set by Run before any loop starts
+	note announcement
 }
 
 // Agent is the agent whose lease says that a device is being served.
-func Agent(device string) string { return "node." + device }
+func Agent(device string) string { return owner.Agent(device) }
 
 // New checks the configuration and reports every mistake at once.
 func New(cfg Config) (*Node, error) {
@@ -142,7 +144,7 @@ func New(cfg Config) (*Node, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Node{cfg: cfg, log: cfg.Logger.With("device", cfg.Device)}, nil
+	return &Node{cfg: cfg, log: cfg.Logger.With("device", cfg.Device), note: announcement{text: owner.Idle, changed: make(chan struct{})}}, nil
 }
 
 func orElse[T comparable](v, def T) T {

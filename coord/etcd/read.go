@@ -143,8 +143,12 @@ func (c *Coordinator) readHolders(ctx context.Context, what string, st state) er
 }
 
 // Leases implements coord.Steward.
-func (c *Coordinator) Leases(ctx context.Context) ([]coord.Lease, error) {
-	from, end := c.keys.leases(), clientv3.GetPrefixRangeEnd(c.keys.leases())
+func (c *Coordinator) Leases(ctx context.Context) ([]coord.Lease, error) { return c.LeasesOf(ctx, "") }
+
+// LeasesOf lists the leases of the agents whose names begin with prefix, as Leases does. It reads no others.
+func (c *Coordinator) LeasesOf(ctx context.Context, prefix string) ([]coord.Lease, error) {
+	from := c.keys.leases() + prefix
+	end := clientv3.GetPrefixRangeEnd(from)
 	var all []coord.Lease
 	for from != "" {
 		st, keys, next, err := c.prefix(ctx, "list leases", from, end)

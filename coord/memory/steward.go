@@ -40,10 +40,13 @@ func (c *Coordinator) Evict(ctx context.Context, t coord.Theft) error {
 }
 
 // Leases lists the leases that somebody holds, expired ones too.
-func (c *Coordinator) Leases(ctx context.Context) (all []coord.Lease, err error) {
+func (c *Coordinator) Leases(ctx context.Context) ([]coord.Lease, error) { return c.LeasesOf(ctx, "") }
+
+// LeasesOf lists the leases of the agents whose names begin with prefix.
+func (c *Coordinator) LeasesOf(ctx context.Context, prefix string) (all []coord.Lease, err error) {
 	err = c.step(ctx, nil, func() error {
 		for id := range c.store.agents {
-			if l, held := c.store.leaseLocked(id, c.id); held {
+			if l, held := c.store.leaseLocked(id, c.id); held && strings.HasPrefix(id, prefix) {
 				all = append(all, l)
 			}
 		}

@@ -66,8 +66,9 @@ var may = map[string][]string{
 	"internal/command": {"dispatch", "internal/child", "internal/fencesock", "internal/ident"},
 	"internal/book":    {"dispatch", "coord", "oplog", "journal", "journal/index", "internal/durable", "internal/ident"},
 	"node/config":      {"schedule", "schedule/due", "dispatch", "coord", "node/output", "internal/ident", "internal/meant"},
-	"node":             {"session", "dispatch", "coord", "relay", "oplog", "seal", "checkpoint", "internal/durable"},
+	"node":             {"session", "dispatch", "coord", "relay", "oplog", "seal", "checkpoint", "internal/durable", "node/owner"},
 	"node/hold":        {"coord", "dispatch"},
+	"node/owner":       {"coord"},
 }
 
 // why says, for an arrow that people are tempted to draw, what it would break.
