@@ -44,7 +44,13 @@ func (t Theft) Check() error {
 }
 
 // Check reports what is wrong with the gate.
-func (g Gate) Check() error { return invalid("gate", who(g.By, g.Reason)) }
+func (g Gate) Check() error {
+	errs := []error{who(g.By, g.Reason)}
+	if g.ID != "" {
+		errs = append(errs, nonce("gate", g.ID))
+	}
+	return invalid("gate", errs...)
+}
 
 // Check reports what is wrong with the question.
 func (q Question) Check() error {

@@ -148,8 +148,9 @@ type Steward interface {
 	// Pause sets the gate of an agent, Resume lifts it. Begin compares it in its own step.
 	Pause(ctx context.Context, agent string, g Gate) error
 	Resume(ctx context.Context, agent string) error
-	// SetRecovery refuses every Begin under the namespace until LiftRecovery.
+	// SetRecovery refuses every Begin under the namespace until LiftRecovery. The first one who set it stays shown.
 	SetRecovery(ctx context.Context, g Gate) error
+	// LiftRecovery lifts the gate that g.ID names, and none other: ErrMoved. Without an ID it lifts whatever stands.
 	LiftRecovery(ctx context.Context, g Gate) error
 	// Recovery reads the gate; false if there is none.
 	Recovery(ctx context.Context) (Gate, bool, error)
@@ -157,6 +158,8 @@ type Steward interface {
 
 // A Gate says who closed a gate and why.
 type Gate struct {
+	// ID tells one recovery gate from every other; it is drawn when the gate is set. A pause has none.
+	ID     string    `json:"id,omitempty"`
 	By     string    `json:"by,omitempty"`
 	Reason string    `json:"reason,omitempty"`
 	At     time.Time `json:"at"`

@@ -50,6 +50,7 @@ type Options struct {
 	Contenders int           // processes that contend; default 8
 	Rounds     int           // grants for each of them; default 50
 	Steps      int           // operations of each client of a recorded history; default 60
+	Recoverer  bool          // the processes are coord.Recoverers too
 	// Unmet names tests, as in "leases/steal …", with the reason why this implementation does not run them.
 	Unmet map[string]string
 }
@@ -81,13 +82,16 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 	}{
 		{"leases", leases}, {"people", people}, {"processes", processes}, {"begin", begins}, {"cancel", cancels},
 		{"finish", finishes}, {"resolve", resolves}, {"together", together}, {"lists", lists}, {"faults", faults},
-		{"histories", histories},
+		{"histories", histories}, {"recovery", recoveries},
 	}
 	for _, g := range groups {
 		for _, one := range g.tests {
 			name := g.name + "/" + one.name
 			t.Run(name, func(t *testing.T) {
 				b := open(t)
+				if g.name == "recovery" && !b.Recoverer {
+					t.Skip("no coord.Recoverer")
+				}
 				if why := b.Unmet[name]; why != "" {
 					t.Skip(why)
 				}

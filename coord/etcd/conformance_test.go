@@ -16,7 +16,7 @@ func TestConformance(t *testing.T) {
 		ns := namespace()
 		var proved sync.Map
 		return coordtest.Backend{
-			Options: coordtest.Options{Timeout: 5 * time.Minute}, // nothing waits for it on a machine that is not overloaded
+			Options: coordtest.Options{Timeout: 5 * time.Minute, Recoverer: true}, // nothing waits for it on a machine that is not overloaded
 			Process: func(t testing.TB, device string) coord.Coordinator {
 				return process(t, client, ns, func(cfg *Config) {
 					cfg.Process.Host = device

@@ -16,6 +16,8 @@ func newLayout(namespace string) layout { return layout{Prefix(namespace)} }
 
 func (l layout) meta() string               { return l.prefix + "meta" }
 func (l layout) recovery() string           { return l.prefix + "recovery" }
+func (l layout) offers() string             { return l.prefix + "offer/" }
+func (l layout) offer(device string) string { return l.prefix + "offer/" + device }
 func (l layout) leases() string             { return l.prefix + "lease/" }
 func (l layout) epoch(agent string) string  { return l.prefix + "lease/" + agent + "/epoch" }
 func (l layout) holder(agent string) string { return l.prefix + "lease/" + agent + "/holder" }

@@ -73,7 +73,7 @@ func (c *Coordinator) Pause(ctx context.Context, agent string, g coord.Gate) err
 		return err
 	}
 	gate := stamped(g)
-	_, _, err := c.setGate(ctx, "pause", agent, c.keys.paused(agent), func(coord.Gate, bool) *coord.Gate { return gate })
+	_, _, err := c.setGate(ctx, "pause", agent, c.keys.paused(agent), func(coord.Gate, bool, bool) (*coord.Gate, error) { return gate, nil })
 	return err
 }
 
@@ -82,7 +82,7 @@ func (c *Coordinator) Resume(ctx context.Context, agent string) error {
 	if err := coord.CheckAgent(agent); err != nil {
 		return err
 	}
-	_, _, err := c.setGate(ctx, "resume", agent, c.keys.paused(agent), func(coord.Gate, bool) *coord.Gate { return nil })
+	_, _, err := c.setGate(ctx, "resume", agent, c.keys.paused(agent), func(coord.Gate, bool, bool) (*coord.Gate, error) { return nil, nil })
 	return err
 }
 
@@ -91,12 +91,13 @@ func (c *Coordinator) SetRecovery(ctx context.Context, g coord.Gate) error {
 	if err := g.Check(); err != nil {
 		return err
 	}
+	g.ID = coord.NewNonce()
 	gate := stamped(g)
-	_, _, err := c.setGate(ctx, "set the recovery gate", "", c.keys.recovery(), func(now coord.Gate, set bool) *coord.Gate {
+	_, _, err := c.setGate(ctx, "set the recovery gate", "", c.keys.recovery(), func(now coord.Gate, set, _ bool) (*coord.Gate, error) {
 		if set {
-			return &now
+			return &now, nil
 		}
-		return gate
+		return gate, nil
 	})
 	return err
 }
@@ -106,18 +107,27 @@ func (c *Coordinator) LiftRecovery(ctx context.Context, g coord.Gate) error {
 	if err := g.Check(); err != nil {
 		return err
 	}
-	_, _, err := c.setGate(ctx, "lift the recovery gate", "", c.keys.recovery(), func(coord.Gate, bool) *coord.Gate { return nil })
+	_, _, err := c.setGate(ctx, "lift the recovery gate", "", c.keys.recovery(), func(now coord.Gate, set, stray bool) (*coord.Gate, error) {
+		err := rules.Lift(now, g)
+		if !set || err != nil && stray { // the gate that was to be lifted is gone
+			return keep(now, set), nil
+		}
+		return nil, err
+	})
 	return err
 }
 
 // Recovery implements coord.Steward.
 func (c *Coordinator) Recovery(ctx context.Context) (coord.Gate, bool, error) {
-	return c.setGate(ctx, "read the recovery gate", "", c.keys.recovery(), func(now coord.Gate, set bool) *coord.Gate {
-		if set {
-			return &now
-		}
+	return c.setGate(ctx, "read the recovery gate", "", c.keys.recovery(), func(now coord.Gate, set, _ bool) (*coord.Gate, error) { return keep(now, set), nil })
+}
+
+// keep leaves a gate as it is.
+func keep(now coord.Gate, set bool) *coord.Gate {
+	if !set {
 		return nil
-	})
+	}
+	return &now
 }
 
 func stamped(g coord.Gate) *coord.Gate {
@@ -129,8 +139,8 @@ func stamped(g coord.Gate) *coord.Gate {
 }
 
 // setGate makes a gate what want says of what it is: nil is open. It returns what it was, and proposes nothing if
-// that is the same.
-func (c *Coordinator) setGate(ctx context.Context, what, agent, key string, want func(coord.Gate, bool) *coord.Gate) (coord.Gate, bool, error) {
+// that is the same. want hears too whether an earlier copy got no answer.
+func (c *Coordinator) setGate(ctx context.Context, what, agent, key string, want func(now coord.Gate, set, stray bool) (*coord.Gate, error)) (coord.Gate, bool, error) {
 	if c.base.Err() != nil {
 		return coord.Gate{}, false, fmt.Errorf("%s %s: %w: the coordinator is closed", what, agent, coord.ErrNotSent)
 	}
@@ -147,7 +157,10 @@ func (c *Coordinator) setGate(ctx context.Context, what, agent, key string, want
 		if err != nil {
 			return coord.Gate{}, false, fmt.Errorf("%s: %w: %w", what, coord.ErrNotSent, err)
 		}
-		g := want(now.Gate, set)
+		g, err := want(now.Gate, set, stray)
+		if err != nil {
+			return now.Gate, set, fmt.Errorf("%s: %w", what, err)
+		}
 		if g == nil && !set || g != nil && set && *g == now.Gate {
 			return now.Gate, set, nil
 		}

@@ -63,6 +63,10 @@ type (
 		V int `json:"v"`
 		coord.Gate
 	}
+	offerValue struct {
+		V int `json:"v"`
+		coord.Offer
+	}
 )
 
 func (v metaValue) version() int   { return v.V }
@@ -72,6 +76,7 @@ func (v liveValue) version() int   { return v.V }
 func (v runValue) version() int    { return v.V }
 func (v bucketValue) version() int { return v.V }
 func (v gateValue) version() int   { return v.V }
+func (v offerValue) version() int  { return v.V }
 
 func (v metaValue) check() error {
 	if v.Format != valueVersion {
@@ -126,6 +131,8 @@ func (v bucketValue) check() error {
 }
 
 func (v gateValue) check() error { return nil }
+
+func (v offerValue) check() error { return v.Offer.Check() }
 
 // A value is what a key holds.
 type value interface {

@@ -35,6 +35,9 @@ func samples() map[string]value {
 		"run-none":     runValue{V: 1},
 		"bucket":       bucketValue{V: 1, Runs: []string{"r1-a", "r1-b"}},
 		"bucket-split": bucketValue{V: 1, Split: true},
+		"gate-id":      gateValue{V: 1, Gate: coord.Gate{ID: nonce, By: "me", Reason: "why", At: at}},
+		"offer":        offerValue{V: 1, Offer: coord.Offer{Device: "d1", Gate: nonce, Done: true, At: at, Attempts: 9, Written: 3, Doubts: 1, Raised: 2, Peers: []string{"d2", "d3"}}},
+		"offer-none":   offerValue{V: 1, Offer: coord.Offer{Device: "d1", At: at}},
 		"gate":         gateValue{V: 1, Gate: coord.Gate{By: "me", Reason: "why", At: at}},
 	}
 }
@@ -76,6 +79,8 @@ func decodeAs(like value, raw []byte) (v value, err error) {
 		v, err = decode[bucketValue]("k", raw)
 	case gateValue:
 		v, err = decode[gateValue]("k", raw)
+	case offerValue:
+		v, err = decode[offerValue]("k", raw)
 	}
 	return v, err
 }

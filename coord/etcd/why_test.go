@@ -362,3 +362,53 @@ func TestARetryComparesThatTheAttemptInDoubtHasNobodyAlive(t *testing.T) {
 	_, err = w.b.Begin(bounded(t), b)
 	wantErr(t, err, coord.ErrInProgress)
 }
+
+func raised(t testing.TB, c *Coordinator, g coord.Grant) proposal {
+	t.Helper()
+	st, err := c.look(bounded(t), "raise", g.Agent, "")
+	must(t, err)
+	f, err := c.facts(st, g.Agent, "")
+	must(t, err)
+	next, evict, changed, err := rules.Raise(f, g)
+	must(t, err)
+	if !changed {
+		t.Fatal("nothing to raise")
+	}
+	return c.raising(g.Agent, f, next, evict, st)
+}
+
+func TestARaiseComparesTheEpochAndTheHolder(t *testing.T) {
+	w := newWorld(t)
+	l := acquire(t, w.a, "d1")
+	p := raised(t, w.b, coord.Grant{Agent: "a", Device: "d9", Epoch: 1}) // d1's lease is none any more
+	release(t, w.a, l)
+	late(t, w.b, p, w.a.keys.holder("a"))
+	p = raised(t, w.b, coord.Grant{Agent: "a", Device: "d9", Epoch: 7})
+	l = acquire(t, w.a, "d1")
+	release(t, w.a, l)
+	late(t, w.b, p, w.a.keys.epoch("a"))
+}
+
+func TestAnOfferComparesTheGateItWasMadeUnder(t *testing.T) {
+	w := newWorld(t)
+	g, err := w.a.RestartRecovery(bounded(t), coord.Gate{By: "me", Reason: "test"})
+	must(t, err)
+	st, err := w.b.read(bounded(t), "offer", "", []string{w.b.keys.offer("d1"), w.b.keys.recovery(), w.b.keys.meta()})
+	must(t, err)
+	p := w.b.noting(coord.Offer{Device: "d1", Gate: g.ID, Done: true}, st)
+	_, err = w.a.RestartRecovery(bounded(t), coord.Gate{By: "me", Reason: "test"})
+	must(t, err)
+	late(t, w.b, p, w.b.keys.recovery())
+}
+
+func TestAStragglerLiftsNoOtherGate(t *testing.T) {
+	w := newWorld(t)
+	must(t, w.a.SetRecovery(bounded(t), coord.Gate{By: "me", Reason: "test"}))
+	key := w.a.keys.recovery()
+	st, err := w.a.read(bounded(t), "lift", "", []string{key, w.a.keys.meta()})
+	must(t, err)
+	p := proposal{what: "lift", cmps: append(st.unchanged(key), w.a.sameMeta()), puts: []clientv3.Op{clientv3.OpDelete(key)}, gets: []string{key}}
+	must(t, w.a.LiftRecovery(bounded(t), coord.Gate{By: "me", Reason: "test"}))
+	must(t, w.a.SetRecovery(bounded(t), coord.Gate{By: "me", Reason: "test"}))
+	late(t, w.a, p, key)
+}

@@ -44,6 +44,7 @@ type Store struct {
 	lives    map[string]time.Time // when each liveness runs out; absent when it is gone
 	runs     map[coord.RunRef]coord.Entry
 	recovery *coord.Gate
+	offers   map[string]coord.Offer // by device
 }
 
 // An agent is what the store holds of one: guarded by Store.mu.
@@ -60,7 +61,7 @@ func New(cfg Config) *Store {
 		cfg.Now = time.Now
 	}
 	return &Store{now: cfg.Now, dead: cfg.Dead, generation: coord.NewNonce(),
-		agents: map[string]*agent{}, lives: map[string]time.Time{}, runs: map[coord.RunRef]coord.Entry{}}
+		agents: map[string]*agent{}, lives: map[string]time.Time{}, runs: map[coord.RunRef]coord.Entry{}, offers: map[string]coord.Offer{}}
 }
 
 // Process starts a process, of whatever device its requests name. p is shown beside its leases.

@@ -39,6 +39,7 @@ func open(*testing.T) coordtest.Backend {
 	}})
 	pids := map[coord.Coordinator]int{}
 	return coordtest.Backend{
+		Options: coordtest.Options{Recoverer: true},
 		Process: func(_ testing.TB, device string) coord.Coordinator {
 			pid := len(pids) + 1
 			c := store.Process(coord.Process{Host: device, PID: pid})

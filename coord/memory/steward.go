@@ -76,6 +76,7 @@ func (c *Coordinator) Resume(ctx context.Context, id string) error {
 func (c *Coordinator) SetRecovery(ctx context.Context, g coord.Gate) error {
 	return c.step(ctx, g.Check(), func() error {
 		if c.store.recovery == nil {
+			g.ID = coord.NewNonce()
 			c.store.recovery = c.stampLocked(g)
 		}
 		return nil
@@ -85,6 +86,11 @@ func (c *Coordinator) SetRecovery(ctx context.Context, g coord.Gate) error {
 // LiftRecovery opens it.
 func (c *Coordinator) LiftRecovery(ctx context.Context, g coord.Gate) error {
 	return c.step(ctx, g.Check(), func() error {
+		if now := c.store.recovery; now != nil {
+			if err := rules.Lift(*now, g); err != nil {
+				return err
+			}
+		}
 		c.store.recovery = nil
 		return nil
 	})

@@ -367,3 +367,31 @@ func TestAnAttemptThatWasClosedJustNowIsKeptHoweverEarlyItBegan(t *testing.T) {
 		t.Errorf("changed %v, found %v: %+v", changed, ok, got)
 	}
 }
+
+// What is told again about an attempt that the entry lacks moves no run towards free, and changes no other attempt.
+func TestWhatIsRecreatedMovesNoRunTowardsFree(t *testing.T) {
+	order := map[coord.RunState]int{coord.RunFree: 0, coord.RunFailed: 1, coord.RunInDoubt: 2, coord.RunRunning: 3, coord.RunCommitted: 4}
+	rapid.Check(t, func(t *rapid.T) {
+		f, o := drawFacts(t), drawOutcome(t)
+		f.Entry = Trim(f.Entry)
+		_, held := f.Entry.Find(o.Attempt.ID)
+		e, changed := Recreate(f, o)
+		was, is := coord.StateOf(f.Entry.Attempts, alive), coord.StateOf(e.Attempts, alive)
+		if !held && order[is] < order[was] {
+			t.Fatalf("%s became %s", was, is)
+		}
+		for _, a := range f.Entry.Attempts {
+			now, kept := e.Find(a.ID)
+			if a.ID != o.Attempt.ID && (kept && !reflect.DeepEqual(a, now) || !kept && (a.State == coord.Open || a.State == coord.Committed)) {
+				t.Fatalf("%+v became %+v, %v", a, now, kept)
+			}
+		}
+		if o.Attempt.State == coord.Committed && is != coord.RunCommitted {
+			t.Fatal("a commit was not noted")
+		}
+		f.Entry, f.Found = e, len(e.Attempts) > 0
+		if _, again := Recreate(f, o); again {
+			t.Fatalf("written twice (first: %v): %+v", changed, e)
+		}
+	})
+}
