@@ -48,6 +48,8 @@ type seen struct {
 	Namespace  string `json:"namespace"`
 	Endpoint   string `json:"endpoint"`
 	Generation string `json:"generation"`
+	// Earlier are the generations in whose place this one was adopted, oldest first.
+	Earlier []string `json:"earlier,omitempty"`
 }
 
 // Bind notes that these endpoints lead to that generation of the namespace. If one of them was seen with another, nothing
@@ -56,7 +58,7 @@ func (c *Clusters) Bind(namespace string, endpoints []string, generation string)
 	return c.change(namespace, endpoints, generation, false)
 }
 
-// Adopt is Bind by decision of a person: what was seen before is replaced.
+// Adopt is Bind by decision of a person: what was seen before is replaced, and kept as earlier.
 func (c *Clusters) Adopt(namespace string, endpoints []string, generation string) error {
 	return c.change(namespace, endpoints, generation, true)
 }
@@ -120,7 +122,11 @@ func (r *register) bind(namespace string, endpoints []string, generation string,
 		case !adopt:
 			return false, &MismatchError{Namespace: namespace, Endpoint: e, Known: next[i].Generation, Found: generation}
 		default:
-			next[i].Generation = generation
+			was := slices.Clone(next[i].Earlier)
+			if !slices.Contains(was, next[i].Generation) {
+				was = append(was, next[i].Generation)
+			}
+			next[i].Generation, next[i].Earlier = generation, slices.DeleteFunc(was, func(g string) bool { return g == generation })
 		}
 		changed = true
 	}
@@ -159,6 +165,22 @@ func (c *Clusters) Known(namespace string) ([]string, error) {
 	for _, s := range r.Seen {
 		if s.Namespace == namespace {
 			out = append(out, s.Generation)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
+}
+
+// Earlier lists the generations of a namespace in whose place the given one was adopted, ordered.
+func (c *Clusters) Earlier(namespace, generation string) ([]string, error) {
+	r, err := c.read()
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, s := range r.Seen {
+		if s.Namespace == namespace && s.Generation == generation {
+			out = append(out, s.Earlier...)
 		}
 	}
 	slices.Sort(out)

@@ -181,6 +181,12 @@ func TestAnotherGenerationBehindTheSameEndpointIsRefused(t *testing.T) {
 	if err := bind("default", genB, "https://e1:2379"); err != nil {
 		t.Errorf("after Adopt: %v", err)
 	}
+	if was, err := c.Earlier("default", genB); err != nil || !slices.Equal(was, []string{genA}) {
+		t.Errorf("adopted in the place of %v, %v", was, err)
+	}
+	if was, err := c.Earlier("other", genB); err != nil || len(was) != 0 {
+		t.Errorf("another namespace: in the place of %v, %v", was, err)
+	}
 	if err := bind("../x", genA, "e"); !errors.Is(err, ident.ErrInvalid) {
 		t.Errorf("hostile namespace: %v", err)
 	}

@@ -15,6 +15,8 @@
 //
 // A relay that is another store than before, or lost ops, is told once; each device offers it again what it lacks.
 //
+// Under a recovery gate the device offers what it remembers to the ledger, once, by itself.
+//
 // The lease named by Agent lists who serves which device, and its note tells other nodes which scheduled agents this one runs, see
 // Announce. No safety rests on it, and a node that cannot get it goes on and says so.
 //
@@ -91,6 +93,8 @@ type Config struct {
 	Keeper Keeper
 	// Watcher, if not nil, is the session again: which of its chains are quarantined is written to StateFile.
 	Watcher Watcher
+	// Rescuer, if not nil, is asked every SettleEvery to offer what the device remembers, for a ledger that went back.
+	Rescuer Rescuer
 	// StateFile is where the node keeps what it saw of its relays; empty keeps it in memory only.
 	StateFile string
 	// Fatal tells whether an error means that another node has to go on instead of this one; nil: none does.
@@ -164,6 +168,9 @@ func (n *Node) Run(ctx context.Context) error {
 	known := n.remember()
 	lease.Go(func() error { n.leaseLoop(ctx); return nil })
 	writers.Go(func() error { n.settleLoop(ctx); return nil })
+	if n.cfg.Rescuer != nil {
+		writers.Go(func() error { n.rescueLoop(ctx); return nil })
+	}
 	for name, r := range n.cfg.Relays {
 		writers.Go(func() error { n.pumpLoop(ctx, name, r, known); return nil })
 	}

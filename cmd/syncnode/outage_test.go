@@ -105,9 +105,10 @@ func TestALedgerThatWentBackIsRefusedEverywhere(t *testing.T) {
 	b.call("exec", "--agent", "other", "--occurrence", "one", "--", "touch", "ran").want(113, "was not run", "recover")
 	b.notThere("ran")
 	a.call("recover", "status").want(0).prints("nothing begins")
-	a.call("recover", "end", "--reason", "too early").want(0).prints("not set")
+	a.call("recover", "end", "--reason", "too early").want(1, "was not lifted")
+	a.call("recover", "end", "--reason", "too early", "--force").want(0).prints("not set")
 	a.call("exec", "--agent", "job", "--occurrence", "four", "--", "touch", "ran").want(113, "was not run") // still missing: the gate closes again
-	a.call("recover", "offer").want(0).prints("all 2 outcomes")
+	a.call("recover", "offer").want(0).prints("all 2 attempts")
 	a.call("recover", "end", "--reason", "offered").want(0).prints("not set")
 	a.call("exec", "--agent", "job", "--occurrence", "two", "--", "touch", "ran").want(0, "already committed")
 	b.notThere("ran")
@@ -126,6 +127,6 @@ func TestADataDirectoryOfOneClusterIsRefusedByAnotherBehindTheSameEndpoints(t *t
 	fleet[1].call("exec", "-q", "--agent", "job", "--occurrence", "two", "--", "true").want(0)
 	fleet[0].call("recover", "adopt", "--reason", "a new etcd").want(0).prints("nothing begins")
 	fleet[0].call("exec", "--agent", "job", "--occurrence", "three", "--", "touch", "ran").want(113, "was not run")
-	fleet[0].call("recover", "end", "--reason", "looked").want(0).prints("not set")
+	fleet[0].call("recover", "end", "--reason", "looked", "--force").want(0).prints("not set")
 	fleet[0].call("exec", "-q", "--agent", "job", "--occurrence", "three", "--", "true").want(0)
 }

@@ -185,7 +185,7 @@ func (s *serving) node(sess *session.Session) (*node.Node, error) {
 	j := be.book.Journal()
 	return node.New(node.Config{
 		Device: be.device, Session: sess, Keeper: sess, Watcher: sess, CheckpointEvery: every, StateFile: be.local.stateFile(),
-		Settler: settling{d, be.local}, Leases: be.coordinator, Runs: be.coordinator, Relays: s.relays, PumpEvery: s.f.pumpEvery, Logger: s.log,
+		Settler: settling{d, be.local}, Rescuer: rescuing{be}, Leases: be.coordinator, Runs: be.coordinator, Relays: s.relays, PumpEvery: s.f.pumpEvery, Logger: s.log,
 		Fatal: func(err error) bool {
 			if errors.Is(err, session.ErrFrozen) {
 				_, noted, noteErr := j.Frozen()

@@ -52,6 +52,8 @@ var may = map[string][]string{
 	"coord/etcd":           {"coord", "coord/internal/rules", "internal/ident"},
 	"coord/coordtest":      {"coord", "internal/ident"},
 
+	"internal/recovery": {"coord", "internal/book"},
+
 	"relay":           {"oplog", "internal/ident"},
 	"relay/memory":    {"relay", "oplog", "internal/ident"},
 	"relay/dir":       {"relay", "oplog", "internal/durable", "internal/ident"},

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/syncnode/syncnode/coord"
 	"github.com/syncnode/syncnode/internal/durable"
@@ -132,10 +131,6 @@ func (p *page) floor(agent string) (coord.Epoch, error) {
 	if err != nil {
 		return 0, fmt.Errorf("read a grant: %w", err)
 	}
-	text, whole := strings.CutSuffix(string(data), "\n")
-	granted, err := strconv.ParseUint(text, 10, 64)
-	if err != nil || !whole || coord.Epoch(granted) > coord.MaxEpoch {
-		return 0, fmt.Errorf("%w: %s does not hold an epoch", journal.ErrCorrupt, name)
-	}
-	return coord.Epoch(max(epoch, granted)), nil
+	granted, err := readGrant(name, data)
+	return max(coord.Epoch(epoch), granted), err
 }

@@ -91,6 +91,18 @@ var (
 	_ relay.Collector = (*Relay)(nil)
 )
 
+// Exists reports whether the namespace has a relay. It makes none.
+func Exists(ctx context.Context, client *clientv3.Client, namespace string) (bool, error) {
+	if err := ident.Check("namespace", namespace); err != nil {
+		return false, &relay.InvalidError{Err: err}
+	}
+	resp, err := client.Get(ctx, newKeys(namespace).meta(), clientv3.WithCountOnly())
+	if err != nil {
+		return false, fmt.Errorf("look for a relay: %w: %w", relay.ErrNotSent, err)
+	}
+	return resp.Count > 0, nil
+}
+
 // Open returns a handle to the relay of a namespace and makes the store if there is none.
 func Open(ctx context.Context, cfg Config) (*Relay, error) {
 	if err := ident.Check("namespace", cfg.Namespace); err != nil {
