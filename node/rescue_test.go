@@ -7,8 +7,8 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
-	"time"
 
+	"github.com/syncnode/syncnode/internal/bubble"
 	"github.com/syncnode/syncnode/node"
 )
 
@@ -41,8 +41,7 @@ func TestANodeOffersUnderAGateByItselfAndTellsItOnce(t *testing.T) {
 		w.cfg.Rescuer = r
 		stop := w.run(t)
 		pass := func() {
-			time.Sleep(4 * node.DefaultSettleEvery)
-			synctest.Wait()
+			bubble.Pass(4 * node.DefaultSettleEvery)
 		}
 		pass()
 		r.answers(node.Rescued{Gate: true}, errors.New("unreachable"))
