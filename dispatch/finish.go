@@ -75,6 +75,9 @@ func (r *run) store(ctx context.Context, k keeper, o coord.Outcome, release bool
 // ended records how the effect ended.
 func (r *run) ended(ctx context.Context, k keeper, s *supervision) Result {
 	e := s.ended
+	if e.Unstarted != nil {
+		return r.notStarted(ctx, k, e.Unstarted)
+	}
 	if e.Err != nil || e.Left && (s.killed || e.Stopped != nil) {
 		return r.unseen(ctx, k, e)
 	}
@@ -105,7 +108,7 @@ func ending(e Ended, why error) (coord.State, string) {
 	}
 	switch {
 	case why != nil:
-		cause := causeFor(why)
+		cause := CauseOf(why)
 		if others && cause == coord.CauseDrain && e.Signal != 0 {
 			cause = coord.CauseSignal
 		}
@@ -118,7 +121,8 @@ func ending(e Ended, why error) (coord.State, string) {
 	return coord.Failed, coord.CauseExit
 }
 
-func causeFor(why error) string {
+// CauseOf is the cause that a failed attempt is recorded with when it was stopped because of why.
+func CauseOf(why error) string {
 	_, interrupted := errors.AsType[*Interrupt](why)
 	switch {
 	case errors.Is(why, ErrLost):

@@ -149,6 +149,8 @@ type Ended struct {
 	Err error
 	// Left means that a part of it is still there although it was killed.
 	Left bool
+	// Unstarted means that nothing happened after all, and why: the attempt is void. Only who is sure says so.
+	Unstarted error
 	// Result is at most 1 KiB of its own words for the ledger.
 	Result string
 }

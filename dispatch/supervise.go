@@ -8,11 +8,14 @@ import (
 	"github.com/syncnode/syncnode/coord"
 )
 
-// stopAt is when an effect is told to stop unless the lease is renewed: at two thirds of the granted TTL.
-func stopAt(k keeper) time.Time { l := k.Lease(); return l.Sent.Add(l.TTL * 2 / 3) }
+// StopAt is when an effect is told to stop unless the lease is renewed: at two thirds of the granted TTL.
+func StopAt(l coord.Lease) time.Time { return l.Sent.Add(l.TTL * 2 / 3) }
 
-// killAt is when it has to be gone: a margin before the whole of it.
-func killAt(k keeper) time.Time { l := k.Lease(); return l.Sent.Add(l.TTL - margin(l.TTL)) }
+// KillAt is when it has to be gone: a margin before the whole of it.
+func KillAt(l coord.Lease) time.Time { return l.Sent.Add(l.TTL - margin(l.TTL)) }
+
+func stopAt(k keeper) time.Time { return StopAt(k.Lease()) }
+func killAt(k keeper) time.Time { return KillAt(k.Lease()) }
 
 // margin is the room between KILL and the end of the lease: a second, and less for a short TTL.
 func margin(ttl time.Duration) time.Duration { return min(time.Second, ttl/8) }
