@@ -1,0 +1,211 @@
+package claim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/syncnode/syncnode/coord"
+	"github.com/syncnode/syncnode/dispatch"
+	"github.com/syncnode/syncnode/internal/ident"
+	"github.com/syncnode/syncnode/node/events"
+)
+
+func (e End) check() error {
+	errs := []error{ident.CheckRunID(e.Run)}
+	if e.Agent != "" {
+		errs = append(errs, ident.Check("agent", e.Agent))
+	}
+	if len(e.Result) > coord.MaxResult || !utf8.ValidString(e.Result) {
+		errs = append(errs, fmt.Errorf("the result is %d bytes long; at most %d bytes of UTF-8 are kept", len(e.Result), coord.MaxResult))
+	}
+	switch e.State {
+	case coord.Committed, coord.Failed, coord.Void, coord.Open:
+	default:
+		errs = append(errs, fmt.Errorf("an attempt cannot end as %q", e.State))
+	}
+	switch e.Cause {
+	case "", coord.CauseExit, coord.CauseSignal, coord.CauseTimeout, coord.CauseLost, coord.CauseDrain:
+	default:
+		errs = append(errs, fmt.Errorf("cause %q: want exit, signal, timeout, lost or drain", e.Cause))
+	}
+	if e.Signal < 0 || e.Signal > 64 || e.Exit < -1 || e.Exit > 255 {
+		errs = append(errs, fmt.Errorf("exit code %d, signal %d: there are no such", e.Exit, e.Signal))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("%w: %w", coord.ErrInvalid, err)
+	}
+	return nil
+}
+
+// End records what the client tells about its attempt. It returns when that stands somewhere.
+func (d *Desk) End(ctx context.Context, e End) (Ended, error) {
+	if err := e.check(); err != nil {
+		return Ended{}, err
+	}
+	d.mu.Lock()
+	c := d.byRun[e.Run]
+	if c != nil && (c.state != open || c.permit.Attempt != e.Attempt) {
+		c = nil
+	}
+	d.mu.Unlock()
+	if c == nil {
+		return d.late(ctx, e)
+	}
+	c.eff.end(e.ended())
+	select {
+	case <-c.over:
+	case <-ctx.Done():
+		return Ended{}, fmt.Errorf("end: %w: it is being recorded: %w", coord.ErrIndeterminate, context.Cause(ctx))
+	}
+	return c.outcome(e)
+}
+
+// ended is the end as an effect tells it.
+func (e End) ended() dispatch.Ended {
+	how := dispatch.Ended{ExitCode: e.Exit, Signal: e.Signal, Result: e.Result}
+	switch e.State {
+	case coord.Committed:
+		how.ExitCode, how.Signal = 0, 0
+	case coord.Void:
+		how.Unstarted = errors.New("the client says that it did not start")
+	case coord.Open:
+		how.ExitCode, how.Err = -1, errors.New("the client says that its end cannot be learned")
+	case coord.Failed:
+		if how.ExitCode == 0 && how.Signal == 0 {
+			how.ExitCode = 1
+		}
+		how.Stopped = stoppedBy(e.Cause)
+	}
+	return how
+}
+
+func stoppedBy(cause string) error {
+	switch cause {
+	case coord.CauseTimeout:
+		return dispatch.ErrTimeout
+	case coord.CauseLost:
+		return dispatch.ErrLost
+	case coord.CauseDrain:
+		return dispatch.ErrDrain
+	}
+	return nil
+}
+
+// outcome is what the run came to, for one that told its end.
+func (c *claim) outcome(e End) (Ended, error) {
+	r := c.result
+	got := Ended{Agent: c.ask.Agent, Run: c.run, Attempt: c.permit.Attempt, Epoch: c.permit.Epoch, State: r.State, Cause: r.Cause, Settled: !r.Unsettled}
+	want := map[coord.State]coord.RunState{coord.Committed: coord.RunCommitted, coord.Failed: coord.RunFailed, coord.Void: coord.RunFree, coord.Open: coord.RunInDoubt}[e.State]
+	switch {
+	case r.State == want:
+		return got, nil
+	case r.State == coord.RunInDoubt:
+		return got, fmt.Errorf("%w: %w: %s", coord.ErrIndeterminate, &RefusedError{r}, "tell the end again")
+	}
+	return got, &ClosedError{Run: c.run, Attempt: coord.Attempt{ID: c.permit.Attempt, Device: c.hold.Lease().Device, Epoch: c.permit.Epoch,
+		State: map[coord.RunState]coord.State{coord.RunCommitted: coord.Committed, coord.RunFailed: coord.Failed, coord.RunFree: coord.Void}[r.State], Cause: r.Cause}}
+}
+
+// late records an end of which no run here waits: it was told before, the client had been given up, or an earlier process
+// began it.
+func (d *Desk) late(ctx context.Context, e End) (Ended, error) {
+	v, err := d.find(ctx, e.Agent, e.Run)
+	if err != nil {
+		return Ended{}, err
+	}
+	a, ok := v.Entry.Find(e.Attempt)
+	switch {
+	case v.Entry.Packed:
+		return Ended{Agent: v.Entry.Agent, Run: e.Run, Attempt: e.Attempt, State: coord.RunCommitted, Settled: true}, closedUnless(e.State == coord.Committed, e.Run, a)
+	case !ok:
+		return Ended{}, fmt.Errorf("%w: run %s has no attempt %s", coord.ErrNotFound, e.Run, e.Attempt)
+	case a.Device != d.cfg.Device:
+		return Ended{}, fmt.Errorf("%w: attempt %s is that of device %s", ErrForeign, a.ID, a.Device)
+	case a.State == coord.Open && a.Running(func(l string) bool { return v.Alive[l] }) && !d.isGivenUp(a.ID):
+		return Ended{}, &coord.VerdictError{Kind: coord.ErrInProgress, Run: e.Run, Attempt: a}
+	}
+	got := Ended{Agent: v.Entry.Agent, Run: e.Run, Attempt: a.ID, Epoch: a.Epoch, State: v.State, Cause: a.Cause, Settled: true}
+	if a.State == e.State {
+		return got, nil // as it was told before; or in doubt, as it is
+	}
+	if !overrides(a, e.State) {
+		return got, &ClosedError{Run: e.Run, Attempt: a}
+	}
+	return d.record(ctx, v.Entry, a, e)
+}
+
+func closedUnless(same bool, run string, a coord.Attempt) error {
+	if same {
+		return nil
+	}
+	a.State = coord.Committed
+	return &ClosedError{Run: run, Attempt: a}
+}
+
+// overrides says whether the client's word may still be added: while the attempt is open; and a commit also where somebody
+// else closed it.
+func overrides(a coord.Attempt, as coord.State) bool {
+	others := a.By != "" || a.Cause == coord.CauseRetried
+	return a.State == coord.Open || as == coord.Committed && a.State != coord.Committed && others
+}
+
+func (d *Desk) record(ctx context.Context, entry coord.Entry, a coord.Attempt, e End) (Ended, error) {
+	how := e.ended()
+	a.State, a.Result, a.Ended, a.Abandoned, a.By, a.Reason = e.State, e.Result, time.Now().Round(0).UTC(), false, "", ""
+	a.Cause, a.Exit = "", 0
+	switch e.State {
+	case coord.Failed:
+		a.Exit, a.Cause = how.Code(), e.Cause
+		if a.Cause == "" && how.Signal != 0 {
+			a.Cause = coord.CauseSignal
+		} else if a.Cause == "" {
+			a.Cause = coord.CauseExit
+		}
+	case coord.Void:
+		a.Cause = coord.CauseStart
+	}
+	journaled, stored := d.cfg.Dispatcher.Report(ctx, coord.Outcome{Agent: entry.Agent, Run: entry.Run, Occurrence: entry.Occurrence, Input: entry.Input, Attempt: a})
+	if stored != nil && !journaled {
+		return Ended{}, fmt.Errorf("record the end of attempt %s: %w", a.ID, stored)
+	}
+	d.mu.Lock()
+	delete(d.gaveUp, a.ID)
+	d.mu.Unlock()
+	state := map[coord.State]coord.RunState{coord.Committed: coord.RunCommitted, coord.Failed: coord.RunFailed, coord.Void: coord.RunFree}[e.State]
+	got := Ended{Agent: entry.Agent, Run: entry.Run, Attempt: a.ID, Epoch: a.Epoch, State: state, Cause: a.Cause, Settled: stored == nil}
+	d.cfg.Events.Publish(events.Event{Kind: events.RunEnded, Agent: got.Agent, Run: got.Run, Occurrence: entry.Occurrence, Attempt: a.ID,
+		Epoch: a.Epoch, State: string(state), Cause: a.Cause})
+	return got, nil
+}
+
+func (d *Desk) isGivenUp(attempt string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.gaveUp[attempt]
+}
+
+// find looks the run up; without an agent, among the runs of this device.
+func (d *Desk) find(ctx context.Context, agent, run string) (coord.View, error) {
+	for f := (coord.Filter{Device: d.cfg.Device, Limit: coord.MaxPage}); agent == ""; {
+		page, err := d.cfg.Ledger.List(ctx, f)
+		if err != nil {
+			return coord.View{}, err
+		}
+		for _, v := range page.Views {
+			if v.Entry.Run == run {
+				agent = v.Entry.Agent
+			}
+		}
+		if f.After = page.Next; f.After == "" && agent == "" {
+			return coord.View{}, fmt.Errorf("%w: run %s of this device", coord.ErrNotFound, run)
+		}
+	}
+	v, err := d.cfg.Ledger.Look(ctx, coord.Question{Agent: agent, Run: run})
+	if err == nil && !v.Found {
+		err = fmt.Errorf("%w: run %s of agent %s", coord.ErrNotFound, run, agent)
+	}
+	return v, err
+}
