@@ -71,6 +71,9 @@ var may = map[string][]string{
 	"node":             {"session", "dispatch", "coord", "relay", "oplog", "seal", "checkpoint", "internal/durable", "node/owner"},
 	"node/hold":        {"coord", "dispatch"},
 	"node/owner":       {"coord"},
+	"node/events":      {"coord"},
+	"node/claim":       {"coord", "dispatch", "node/events", "node/hold", "internal/ident"},
+	"api":              {"coord", "dispatch", "node/claim", "node/events", "internal/ident"},
 }
 
 // why says, for an arrow that people are tempted to draw, what it would break.
@@ -83,6 +86,7 @@ var why = map[string]string{
 	"relay":        "the contract knows no implementation; a relay never sees a fold",
 	"fence":        "the fence needs small interfaces, not an adapter",
 	"session":      "a session must work over any relay: wiring chooses one",
+	"api":          "HTTP stands before a node and knows no flag and no store",
 	"dispatch":     "the one path of a run decides over contracts; wiring chooses the adapters",
 }
 
@@ -151,6 +155,7 @@ var foreign = []struct {
 	{"go.etcd.io/etcd/server", "only the embedded wiring and the test harness carry a server",
 		[]string{"internal/embedded", "test/cluster"}},
 	{"go.yaml.in", "what is read from YAML is read strictly, in one place", []string{"node/config"}},
+	{"github.com/danielgtaylor/huma", "only the API describes itself", []string{"api"}},
 	{"github.com/spf13", "flags belong to the program", nil},
 	{"go.etcd.io/bbolt", "only the derived index is a bbolt file", []string{"journal/index"}},
 }

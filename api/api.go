@@ -1,0 +1,266 @@
+// Package api is HTTP before a node: JSON for clients that are the effect of a run, for programs that watch, and for
+// people who decide.
+//
+// # Guarantees
+//
+// Every refusal is a problem (RFC 9457) of a stable type that says whether the effect of the run in question happened:
+// executed no, maybe or yes. A request that is refused before the node saw it changed nothing. A request that is repeated
+// gets the same answer, as packages node/claim and coord promise.
+//
+// A route without a role is not served. Who may not do what they ask for learns nothing but that. Tokens are compared by
+// their SHA-256, each in constant time; the owner of the socket may do everything; on a TCP address of this host without
+// tokens anybody here may look and run, and nobody may decide.
+//
+// Bodies have at most 1 MiB, no unknown or repeated field, and no great depth. Connections, requests at one time and the
+// time of each are bounded. Host and Origin are checked, so that a browser cannot be made to speak for its user. A
+// watcher that does not read is dropped.
+//
+// The server answers /livez and /readyz from its first moment; everything that needs the node is "not now" (503, nothing
+// was begun) until Attach.
+//
+// # Concurrency
+//
+// A Server may be used by several goroutines at once.
+package api
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/syncnode/syncnode/coord"
+	"github.com/syncnode/syncnode/node/claim"
+	"github.com/syncnode/syncnode/node/events"
+)
+
+// Limits.
+const (
+	MaxBody        = 1 << 20
+	MaxConnections = 1024
+	MaxRequests    = 256 // at one time; watchers count for themselves
+	MaxWatchers    = 64
+	// RequestTime bounds a request that is no stream.
+	RequestTime = 60 * time.Second
+	// BodyTime bounds the arrival of a body.
+	BodyTime = 10 * time.Second
+	// WriteTime bounds each write to a stream.
+	WriteTime = 10 * time.Second
+)
+
+// A Ledger is what the API asks about runs and agents. A coord.Coordinator has it.
+type Ledger interface {
+	Look(ctx context.Context, q coord.Question) (coord.View, error)
+	List(ctx context.Context, f coord.Filter) (coord.Page, error)
+	Resolve(ctx context.Context, r coord.Resolution) (coord.View, error)
+	Permit(ctx context.Context, r coord.Resolution) (coord.View, error)
+	Leases(ctx context.Context) ([]coord.Lease, error)
+	Pause(ctx context.Context, agent string, g coord.Gate) error
+	Resume(ctx context.Context, agent string) error
+}
+
+// An Agent is what the node's configuration says of one.
+type Agent struct {
+	Agent    string    `json:"agent"`
+	Schedule string    `json:"schedule,omitempty"`
+	TZ       string    `json:"tz,omitempty"`
+	Next     time.Time `json:"next,omitzero" doc:"When it is due next"`
+	Owner    string    `json:"owner,omitempty" doc:"The device whose node begins what is due"`
+	Open     bool      `json:"open" doc:"Whether this node has a run of it"`
+}
+
+// A Triggered is a run that was asked for beside the schedule.
+type Triggered struct{ Agent, Run, Occurrence string }
+
+// A Node is what is behind the API.
+type Node struct {
+	Device, Namespace, Generation string
+	// Endpoints are those of the etcd; empty for the embedded one.
+	Endpoints []string
+	Desk      *claim.Desk
+	Ledger    Ledger
+	// Probe asks the etcd whether it answers.
+	Probe func(ctx context.Context) error
+	// Agents lists the agents of the configuration; nil: there are none.
+	Agents func() []Agent
+	// Trigger has an agent of the configuration run once more; occurrence may be empty. Nil: nothing is configured.
+	Trigger func(ctx context.Context, agent, occurrence string) (Triggered, error)
+	// Mounted are the handlers of Config.Mounts, by pattern.
+	Mounted map[string]http.Handler
+}
+
+// A Mount is a route that is served by a handler of the node.
+type Mount struct {
+	Pattern string // of http.ServeMux, with the method
+	Role    Role
+	MaxBody int64 // 0: MaxBody
+	Stream  bool  // it has no time limit; its handler bounds its writes
+}
+
+// A Config describes a Server. Every field may be left out.
+type Config struct {
+	Version string
+	Tokens  *Tokens // nil: callers are known by socket, certificate or address
+	// Hosts are further names that Host may have.
+	Hosts  []string
+	Events *events.Ring // nil: there is nothing to watch
+	Mounts []Mount
+	Logger *slog.Logger // nil: silent
+}
+
+// A Server answers requests.
+type Server struct {
+	cfg    Config
+	log    *slog.Logger
+	mux    *http.ServeMux
+	huma   huma.API
+	routes map[string]route // by pattern
+	busy   chan struct{}    // a place for each request
+	watch  chan struct{}    // a place for each watcher
+	live   context.Context  // ends when streams have to end
+	end    context.CancelFunc
+
+	mu   sync.Mutex
+	node *attached // nil: none
+}
+
+// A route is how requests for one pattern are treated.
+type route struct {
+	role    Role
+	maxBody int64
+	raw     bool // the body is not JSON, and its handler reads it
+	stream  bool
+	needs   bool // the node
+}
+
+// An attached is a node as requests use it.
+type attached struct {
+	*Node
+	ctx    context.Context // ends when the node is detached
+	cancel context.CancelCauseFunc
+	users  sync.WaitGroup
+}
+
+// errDetached ends requests whose node goes.
+var errDetached = errors.New("api: the node is going down")
+
+var setup sync.Once
+
+// New returns a Server.
+func New(cfg Config) *Server {
+	setup.Do(func() { // huma has these for the whole program
+		huma.NewError = ofHuma
+		huma.ValidateStrictCasing = true
+	})
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(), routes: map[string]route{},
+		busy: make(chan struct{}, MaxRequests), watch: make(chan struct{}, MaxWatchers)}
+	s.live, s.end = context.WithCancel(context.Background())
+	hc := huma.DefaultConfig("syncnode", cfg.Version)
+	hc.Info.Description = "Runs that begin at most once: claim, fence, act, commit. docs/operations.md, section The API, says how."
+	hc.DocsPath, hc.SchemasPath, hc.OpenAPIPath, hc.CreateHooks = "", "", "", nil
+	hc.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"bearer": {Type: "http", Scheme: "bearer"}, "mtls": {Type: "mutualTLS"}}
+	s.huma = humago.New(s.mux, hc)
+	s.health()
+	s.runRoutes()
+	s.agentRoutes()
+	s.listRoutes()
+	s.eventRoutes()
+	for _, m := range cfg.Mounts {
+		s.mount(m)
+	}
+	return s
+}
+
+// Attach has requests answered by n until detach is called, which ends those that are under way and waits for them.
+func (s *Server) Attach(n *Node) (detach func()) {
+	a := &attached{Node: n}
+	a.ctx, a.cancel = context.WithCancelCause(context.Background())
+	s.mu.Lock()
+	s.node = a
+	s.mu.Unlock()
+	return func() {
+		s.mu.Lock()
+		if s.node == a {
+			s.node = nil
+		}
+		s.mu.Unlock()
+		a.cancel(errDetached)
+		a.users.Wait()
+	}
+}
+
+// enter is the node for one request, and what ends the use of it.
+func (s *Server) enter() (*attached, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.node == nil {
+		return nil, false
+	}
+	s.node.users.Add(1)
+	return s.node, true
+}
+
+type nodeKey struct{}
+
+func nodeOf(ctx context.Context) *Node {
+	n, _ := ctx.Value(nodeKey{}).(*Node)
+	return n
+}
+
+// add registers an operation that the node answers.
+func add[I, O any](s *Server, role Role, op huma.Operation, h func(context.Context, *Node, *I) (*O, error)) {
+	s.describe(&op, role)
+	s.routes[op.Method+" "+op.Path] = route{role: role, maxBody: MaxBody, needs: true}
+	huma.Register(s.huma, op, func(ctx context.Context, in *I) (*O, error) {
+		out, err := h(ctx, nodeOf(ctx), in)
+		if err != nil {
+			return nil, s.problemOf(ctx, err)
+		}
+		return out, nil
+	})
+}
+
+func (s *Server) describe(op *huma.Operation, role Role) {
+	op.MaxBodyBytes, op.BodyReadTimeout = MaxBody, -1 // the guard has read it
+	op.Errors = append([]int{400, 401, 403, 429, 503}, op.Errors...)
+	op.Extensions = map[string]any{"x-role": role}
+	if role != Open {
+		op.Security = []map[string][]string{{"bearer": {}}, {"mtls": {}}}
+	}
+}
+
+func (s *Server) problemOf(ctx context.Context, err error) *Problem {
+	if errors.Is(context.Cause(ctx), errDetached) && errors.Is(err, context.Canceled) {
+		err = errors.Join(errDetached, err)
+	}
+	p := problemOf(err)
+	if p.Status == http.StatusInternalServerError {
+		s.log.Error("request failed", "err", err)
+	}
+	return p
+}
+
+// mount serves a handler of the node.
+func (s *Server) mount(m Mount) {
+	most := m.MaxBody
+	if most == 0 {
+		most = MaxBody
+	}
+	s.routes[m.Pattern] = route{role: m.Role, maxBody: most, raw: true, stream: m.Stream, needs: true}
+	s.mux.HandleFunc(m.Pattern, func(w http.ResponseWriter, r *http.Request) {
+		h := nodeOf(r.Context()).Mounted[m.Pattern]
+		if h == nil {
+			problem("not-found", "this node does not serve %s", r.URL.Path).write(w)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,65 @@
+package api
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"os"
+	"slices"
+)
+
+// OverSocket is a request that its owner sends over the socket.
+func OverSocket(r *http.Request) *http.Request {
+	return r.WithContext(context.WithValue(r.Context(), peerKey{}, peer{unix: true, known: true, uid: os.Geteuid()}))
+}
+
+// OverSocketAs is one of somebody else.
+func OverSocketAs(r *http.Request, uid int) *http.Request {
+	return r.WithContext(context.WithValue(r.Context(), peerKey{}, peer{unix: true, known: true, uid: uid}))
+}
+
+// OverLoopback is a request from this host by TCP.
+func OverLoopback(r *http.Request) *http.Request {
+	return r.WithContext(context.WithValue(r.Context(), peerKey{}, peer{loopback: true}))
+}
+
+// Routes are all patterns with their roles.
+func (s *Server) Routes() map[string]Role {
+	all := map[string]Role{}
+	for p, r := range s.routes {
+		all[p] = r.role
+	}
+	return all
+}
+
+// Document is the OpenAPI document.
+func (s *Server) Document() []byte { return s.document() }
+
+// Operations are the method and path of every operation that the document shows.
+func (s *Server) Operations() []string {
+	var all []string
+	for path, item := range s.huma.OpenAPI().Paths {
+		for method, op := range map[string]bool{"GET": item.Get != nil, "POST": item.Post != nil, "PUT": item.Put != nil, "DELETE": item.Delete != nil, "PATCH": item.Patch != nil} {
+			if op {
+				all = append(all, method+" "+path)
+			}
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// Kinds are the types of problems.
+func Kinds() []string { return slices.Sorted(maps.Keys(kinds)) }
+
+// Fill takes all places for requests until it is undone.
+func (s *Server) Fill() (undo func()) {
+	for range cap(s.busy) {
+		s.busy <- struct{}{}
+	}
+	return func() {
+		for range cap(s.busy) {
+			<-s.busy
+		}
+	}
+}

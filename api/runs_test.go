@@ -1,0 +1,337 @@
+package api_test
+
+import (
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/syncnode/syncnode/api"
+	"github.com/syncnode/syncnode/coord"
+	"github.com/syncnode/syncnode/coord/memory"
+	"github.com/syncnode/syncnode/internal/bubble"
+	"github.com/syncnode/syncnode/node/hold"
+)
+
+func TestAClaimAFenceAndACommitAreARun(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.want(w.do("POST", "/v1/runs", obj{"agent": "a", "occurrence": "1"}), 201, "")
+		if c.header.Get("Location") != "/v1/runs/"+runID("1") || c.text("run_id") != runID("1") || c.text("device") != "a" || c.body["epoch"] != 1.0 ||
+			c.text("occurrence") != "key:1" || c.text("agent") != "a" || c.text("claim") == "" {
+			t.Errorf("claimed %s, at %s", c.raw, c.header.Get("Location"))
+		}
+		path := c.header.Get("Location")
+		w.want(w.do("GET", path, nil), 404, "not-found") // a claim is recorded nowhere
+		f := w.want(w.do("POST", path+"/fence", obj{"claim": c.text("claim"), "request": "request-1"}), 200, "")
+		deadline, err := time.Parse(time.RFC3339Nano, f.text("deadline"))
+		if err != nil || !deadline.After(time.Now()) || f.text("attempt") == "" || f.body["epoch"] != 1.0 || f.body["stop"] != false {
+			t.Errorf("fence: %s, %v", f.raw, err)
+		}
+		again := w.want(w.do("POST", path+"/fence", obj{"claim": c.text("claim"), "request": "request-1"}), 200, "")
+		if again.text("attempt") != f.text("attempt") {
+			t.Errorf("a repeat begins anew: %s, first %s", again.raw, f.raw)
+		}
+		no := w.want(w.do("POST", path+"/fence", obj{"claim": c.text("claim"), "request": "request-2"}), 412, "already-fenced")
+		w.wantExecuted(no, "maybe")
+		w.want(w.do("POST", path+"/heartbeat", obj{"attempt": f.text("attempt")}), 200, "")
+		if run := w.want(w.do("GET", path, nil), 200, ""); run.text("state") != "running" {
+			t.Errorf("while it runs: %s", run.raw)
+		}
+		for range 2 {
+			e := w.want(w.do("POST", path+"/commit", obj{"attempt": f.text("attempt"), "result": "42 sent"}), 200, "")
+			if e.text("state") != "committed" || e.body["settled"] != true {
+				t.Errorf("committed: %s", e.raw)
+			}
+		}
+		for range 2 {
+			done := w.want(w.claim("1"), 200, "")
+			if done.header.Get("Syncnode-Replayed") != "true" || done.text("result") != "42 sent" || done.text("attempt") != f.text("attempt") || done.text("state") != "committed" {
+				t.Errorf("replayed: %s, %v", done.raw, done.header)
+			}
+		}
+		w.want(w.do("POST", path+"/fence", obj{"claim": c.text("claim"), "request": "request-1"}), 412, "claim-unknown")
+		no = w.want(w.do("POST", path+"/fail", obj{"attempt": f.text("attempt")}), 409, "attempt-closed")
+		w.wantExecuted(no, "yes")
+	})
+}
+
+func TestTheIdempotencyKeyIsAnotherSpellingOfTheOccurrence(t *testing.T) {
+	inWorld(t, func(w *world) {
+		key := func(k string) func(*http.Request) {
+			return func(r *http.Request) { r.Header.Set("Idempotency-Key", k) }
+		}
+		a := w.want(w.do("POST", "/v1/runs", obj{"agent": "a"}, key(`"1"`)), 201, "")
+		if a.text("run_id") != runID("1") {
+			t.Errorf("claimed %s", a.raw)
+		}
+		w.want(w.do("POST", "/v1/runs", obj{"agent": "a", "occurrence": "1"}, key("2")), 400, "invalid-request")
+		w.want(w.do("POST", "/v1/runs", obj{"agent": "b"}, key("2")), 201, "")
+		at := w.want(w.do("POST", "/v1/runs", obj{"agent": "c", "at": "2026-11-29T03:00:00+01:00"}), 201, "")
+		if at.text("occurrence") != "at:2026-11-29T02:00:00Z" {
+			t.Errorf("claimed %s", at.raw)
+		}
+	})
+}
+
+func TestARequestThatMakesNoSenseChangesNothing(t *testing.T) {
+	inWorld(t, func(w *world) {
+		deep := strings.Repeat(`{"a":`, 20) + "1" + strings.Repeat("}", 20)
+		for body, problem := range map[string]string{
+			`{}`: "invalid-request", `{"agent":"a"}`: "invalid-request", `{"agent":"a","occurrence":""}`: "invalid-request",
+			`{"agent":"a/b","occurrence":"1"}`: "invalid-request", `{"agent":"..","occurrence":"1"}`: "invalid-request",
+			`{"agent":"a","occurrence":"1","at":"2026-01-01T00:00:00Z"}`: "invalid-request",
+			`{"agent":"a","occurrence":"1","unknown":1}`:                 "invalid-request",
+			`{"agent":"a","occurrence":"1","AGENT":"b"}`:                 "invalid-request",
+			`{"agent":"a","agent":"b","occurrence":"1"}`:                 "invalid-request",
+			`{"agent":"a","occurrence":"1"} {}`:                          "invalid-request",
+			`{"agent":"a","occurrence":"1","input_digest":"ABC"}`:        "invalid-request",
+			`{"agent":"a","occurrence":1}`:                               "invalid-request",
+			`{"agent":"a","occurrence":"1","if_failed":"maybe"}`:         "invalid-request",
+			`[]`: "invalid-request", `null`: "invalid-request", `{`: "invalid-request", "\x00": "invalid-request", deep: "invalid-request",
+			`{"agent":"a","occurrence":"` + strings.Repeat("x", 256) + `"}`:                 "invalid-request",
+			`{"agent":"a","occurrence":"1\u0000"}`:                                          "invalid-request",
+			`{"agent":"a","occurrence":"1","request":"` + strings.Repeat("x", 2<<20) + `"}`: "too-large",
+		} {
+			status := map[string]int{"invalid-request": 400, "too-large": 413}[problem]
+			a := w.want(w.do("POST", "/v1/runs", body), status, problem)
+			w.wantExecuted(a, "no")
+			if t.Failed() {
+				t.Fatalf("with %.80s", body)
+			}
+		}
+		w.want(w.do("POST", "/v1/runs", `{"agent":"a","occurrence":"1"}`, func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") }), 415, "media-type")
+		w.want(w.do("POST", "/v1/runs", nil), 400, "invalid-request")
+		w.want(w.do("POST", "/v1/runs/x/fence", obj{"claim": "x", "request": "request-1"}), 412, "claim-unknown")
+		w.want(w.do("GET", "/v1/runs/x", nil), 400, "invalid-request")
+		w.want(w.do("PUT", "/v1/runs", obj{}), 405, "method-not-allowed")
+		w.want(w.do("GET", "/v2", nil), 404, "not-found")
+		w.want(w.do("GET", "/v1/runs?limit=100000", nil), 400, "invalid-request")
+		w.want(w.do("GET", "/v1/runs?cursor=x", nil), 400, "invalid-request")
+		if l, _ := w.c.Leases(t.Context()); len(l) != 0 {
+			t.Errorf("leases were taken: %+v", l)
+		}
+	})
+}
+
+func TestWhoComesSecondIsToldByWhomTheAgentIsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memory.New(memory.Config{})
+		a, b := newWorld(t, s, "a", api.Config{}), newWorld(t, s, "b", api.Config{})
+		a.want(a.claim("1"), 201, "")
+		for w, problem := range map[*world]string{a: "run-in-progress", b: "agent-held"} {
+			no := w.want(w.claim("1"), 409, problem)
+			holder, _ := no.body["holder"].(obj)
+			if holder["device"] != "a" || no.header.Get("Retry-After") == "" || no.text("run_id") != runID("1") {
+				t.Errorf("refused by %s, %v", no.raw, no.header)
+			}
+		}
+		no := a.want(a.claim("2"), 409, "agent-held")
+		a.wantExecuted(no, "no")
+		if holder, _ := no.body["holder"].(obj); holder["run_id"] != runID("1") {
+			t.Errorf("refused by %s", no.raw)
+		}
+	})
+}
+
+func TestARunThatIsRunningElsewhereIsInProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memory.New(memory.Config{})
+		a, b := newWorld(t, s, "a", api.Config{}), newWorld(t, s, "b", api.Config{})
+		a.fenced("1")
+		no := b.want(b.claim("1"), 409, "run-in-progress")
+		b.wantExecuted(no, "maybe")
+		if holder, _ := no.body["holder"].(obj); holder["device"] != "a" || no.header.Get("Retry-After") == "" {
+			t.Errorf("refused by %s", no.raw)
+		}
+	})
+}
+
+func TestAClientThatGoesAwayBeforeTheFenceLeavesNothingAndAfterItADoubt(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.want(w.claim("1"), 201, "")
+		bubble.Pass(coord.DefaultTTL + hold.Linger)
+		path, attempt := w.fenced("1")
+		bubble.Pass(coord.DefaultTTL + hold.Linger)
+		no := w.want(w.claim("1"), 409, "run-in-doubt")
+		w.wantExecuted(no, "maybe")
+		if no.text("attempt") != attempt {
+			t.Errorf("in doubt: %s", no.raw)
+		}
+		gone := w.want(w.do("POST", path+"/heartbeat", obj{"attempt": attempt}), 412, "claim-unknown")
+		w.wantExecuted(gone, "maybe")
+		w.want(w.claim("2"), 201, "")
+
+		w.want(w.do("POST", path+"/resolve", obj{"as": "failed"}), 400, "invalid-request")
+		r := w.want(w.do("POST", path+"/resolve", obj{"as": "failed", "reason": "looked", "by": "ada"}), 200, "")
+		if r.text("state") != "free" {
+			t.Errorf("resolved: %s", r.raw)
+		}
+		w.want(w.do("POST", path+"/resolve", obj{"as": "committed", "reason": "looked"}), 409, "moved")
+	})
+}
+
+func TestAFailedRunIsNotBegunAgainUnlessItIsPermitted(t *testing.T) {
+	inWorld(t, func(w *world) {
+		path, attempt := w.fenced("1")
+		for range 2 {
+			e := w.want(w.do("POST", path+"/fail", obj{"attempt": attempt, "exit_code": 3}), 200, "")
+			if e.text("state") != "failed" || e.text("cause") != "exit" {
+				t.Errorf("failed: %s", e.raw)
+			}
+		}
+		no := w.want(w.claim("1"), 409, "run-failed")
+		w.wantExecuted(no, "yes")
+		w.want(w.do("POST", path+"/retry", obj{"reason": "fixed"}), 200, "")
+		w.fenced("1")
+		w.want(w.do("POST", path+"/retry", obj{"reason": "fixed"}), 409, "moved")
+	})
+}
+
+func TestAnotherInputIsRefused(t *testing.T) {
+	inWorld(t, func(w *world) {
+		path, attempt := w.fenced("1")
+		w.want(w.do("POST", path+"/commit", obj{"attempt": attempt}), 200, "")
+		no := w.want(w.do("POST", "/v1/runs", obj{"agent": "a", "occurrence": "1", "input_digest": strings.Repeat("0", 64)}), 422, "input-mismatch")
+		w.wantExecuted(no, "no")
+	})
+}
+
+func TestAPausedAgentAndTheRecoveryGateAreTold(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.want(w.claim("1"), 201, "")
+		p := w.want(w.do("POST", "/v1/agents/a/pause", obj{"reason": "deploy", "by": "ada"}), 200, "")
+		if p.body["paused"] != true || p.text("by") != "ada" {
+			t.Errorf("paused: %s", p.raw)
+		}
+		no := w.want(w.do("POST", c.header.Get("Location")+"/fence", obj{"claim": c.text("claim"), "request": "request-1"}), 412, "agent-paused")
+		w.wantExecuted(no, "no")
+		w.want(w.claim("1"), 409, "agent-paused")
+		if r := w.want(w.do("POST", "/v1/agents/a/resume", nil), 200, ""); r.body["paused"] != false {
+			t.Errorf("resumed: %s", r.raw)
+		}
+		w.want(w.claim("1"), 201, "")
+		if err := w.c.SetRecovery(t.Context(), coord.Gate{By: "t", Reason: "restored", At: time.Now()}); err != nil {
+			t.Fatal(err)
+		}
+		w.want(w.claim("2"), 409, "recovery")
+		w.want(w.do("POST", "/v1/agents/a/trigger", obj{}), 409, "not-configured")
+	})
+}
+
+func TestWithoutALedgerNothingIsRunAndAnEndIsToldAgain(t *testing.T) {
+	inWorld(t, func(w *world) {
+		path, attempt := w.fenced("1")
+		w.c.cut.Store(true)
+		no := w.want(w.claim("2"), 503, "unavailable")
+		w.wantExecuted(no, "no")
+		late := w.want(w.do("POST", path+"/commit", obj{"attempt": attempt}), 503, "not-recorded")
+		w.wantExecuted(late, "yes")
+		w.c.cut.Store(false)
+		w.want(w.do("POST", path+"/commit", obj{"attempt": attempt}), 200, "")
+	})
+}
+
+func TestAHeartbeatIsToldToStop(t *testing.T) {
+	inWorld(t, func(w *world) {
+		path, attempt := w.fenced("1")
+		w.c.cut.Store(true)
+		for {
+			h := w.want(w.do("POST", path+"/heartbeat", obj{"attempt": attempt}), 200, "")
+			if h.body["stop"] == true {
+				if h.text("cause") != "lost" || h.body["stop_after_ms"] != 0.0 || h.body["valid_ms"].(float64) > 5000 {
+					t.Errorf("told to stop: %s", h.raw)
+				}
+				break
+			}
+			bubble.Pass(h2d(h.body["heartbeat_ms"]))
+		}
+		w.c.cut.Store(false)
+		e := w.want(w.do("POST", path+"/fail", obj{"attempt": attempt, "signal": 15}), 200, "")
+		if e.text("cause") != "lost" {
+			t.Errorf("ended: %s", e.raw)
+		}
+	})
+}
+
+func h2d(ms any) time.Duration { return time.Duration(ms.(float64)) * time.Millisecond }
+
+func TestBeforeThereIsANodeTheAnswerIsNotNow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{t: t, server: api.New(api.Config{})}
+		w.want(w.do("GET", "/livez", nil), 200, "")
+		if r := w.want(w.do("GET", "/readyz", nil), 200, ""); r.text("node") != "starting" {
+			t.Errorf("ready: %s", r.raw)
+		}
+		w.want(w.do("GET", "/readyz?backend=1", nil), 503, "unavailable")
+		for pattern, role := range w.server.Routes() {
+			if role == api.Open {
+				continue
+			}
+			method, path, _ := strings.Cut(pattern, " ")
+			no := w.want(w.do(method, strings.ReplaceAll(path, "{id}", runID("1")), map[string]any{"GET": nil, "POST": obj{}}[method]), 503, "unavailable")
+			w.wantExecuted(no, "no")
+		}
+	})
+}
+
+func TestReadyWithBackendAsksTheLedger(t *testing.T) {
+	inWorld(t, func(w *world) {
+		if r := w.want(w.do("GET", "/readyz?backend=1", nil), 200, ""); r.text("backend") != "ok" || r.text("node") != "serving" {
+			t.Errorf("ready: %s", r.raw)
+		}
+		w.c.Coordinator.(*memory.Coordinator).Crash()
+		w.want(w.do("GET", "/readyz?backend=1", nil), 503, "unavailable")
+		w.want(w.do("GET", "/readyz", nil), 200, "")
+	})
+}
+
+func TestListsAreCutIntoPages(t *testing.T) {
+	inWorld(t, func(w *world) {
+		for _, agent := range []string{"x", "y", "z"} {
+			w.want(w.do("POST", "/v1/runs", obj{"agent": agent, "occurrence": "1"}), 201, "")
+		}
+		for _, occ := range []string{"1", "2", "3"} {
+			path, attempt := w.fenced(occ)
+			w.want(w.do("POST", path+"/commit", obj{"attempt": attempt}), 200, "")
+		}
+		for path, want := range map[string]int{"/v1/runs?": 3, "/v1/runs?state=committed&agent=a&": 3, "/v1/runs?state=in-doubt&": 0,
+			"/v1/agents?": 4, "/v1/leases?": 4, "/v1/leases?device=b&": 0, "/v1/agents?agent=x&": 1, "/v1/nodes?": 0} {
+			seen, cursor := 0, ""
+			for {
+				p := w.want(w.do("GET", path+"limit=1&cursor="+cursor, nil), 200, "")
+				seen += len(p.body["items"].([]any))
+				if cursor = p.text("next"); cursor == "" {
+					break
+				}
+			}
+			if seen != want {
+				t.Errorf("%s shows %d, want %d", path, seen, want)
+			}
+		}
+		if a := w.want(w.do("GET", "/v1/agents/x", nil), 200, ""); a.body["paused"] != false || a.body["holder"] == nil {
+			t.Errorf("agent: %s", a.raw)
+		}
+		if n := w.want(w.do("GET", "/v1/node", nil), 200, ""); n.text("device") != "a" || n.text("namespace") != "test" {
+			t.Errorf("node: %s", n.raw)
+		}
+	})
+}
+
+func TestTheAPIIsWhatItWas(t *testing.T) {
+	golden := "testdata/openapi.json"
+	got := pretty(t, api.New(api.Config{Version: "1"}).Document())
+	if os.Getenv("SYNCNODE_UPDATE") != "" {
+		if err := os.WriteFile(golden, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != string(want) {
+		t.Errorf("the API changed: look whether clients can live with it, then SYNCNODE_UPDATE=1 go test ./api")
+	}
+}
