@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -65,7 +67,7 @@ func (f *logFlags) find() (*device, error) {
 	if d.name == "" {
 		id, err := identity.Read(f.dataDir, identity.Options{})
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("%s has no id of its own: give --device-id, one of those that were used here", f.dataDir)
+			return nil, fmt.Errorf("%s has no id of its own: %s", f.dataDir, d.others())
 		}
 		if err != nil {
 			return nil, err
@@ -76,9 +78,26 @@ func (f *logFlags) find() (*device, error) {
 		d.name, d.former, d.copied = id.Device, id.Previous, id.Notice
 	}
 	if _, err := os.Stat(d.journalDir()); err != nil {
-		return nil, fmt.Errorf("no journal of device %s under %s", d.name, filepath.Dir(d.journalDir()))
+		return nil, fmt.Errorf("no journal of device %s under %s: %s", d.name, d.dir, d.others())
 	}
 	return d, nil
+}
+
+// others says whose journals there are instead, and what to do.
+func (d *device) others() string {
+	found, _ := filepath.Glob(filepath.Join(book.JournalDir(d.dir, "*"), "*.jsonl"))
+	names := map[string]bool{}
+	for _, name := range found {
+		rel, err := filepath.Rel(d.dir, name)
+		device, _, _ := strings.Cut(rel, string(filepath.Separator))
+		if err == nil && ident.Check("device", device) == nil {
+			names[device] = true
+		}
+	}
+	if len(names) == 0 {
+		return "nothing was run from here for this ledger yet; syncnode exec or serve begins a journal"
+	}
+	return "give --device-id, one of those that wrote here for this ledger: " + strings.Join(slices.Sorted(maps.Keys(names)), ", ")
 }
 
 // acting refuses what a device does in its own name where the directory is a copy of the device's.
@@ -91,7 +110,11 @@ func (d *device) acting() error {
 
 // reading opens the journal for reading.
 func (d *device) reading(ctx context.Context) (*journal.Journal, error) {
-	return journal.Open(ctx, journal.Config{Dir: d.journalDir(), Device: d.name, ReadOnly: true})
+	j, err := journal.Open(ctx, journal.Config{Dir: d.journalDir(), Device: d.name, ReadOnly: true})
+	if err != nil {
+		return nil, fmt.Errorf("journal in %s: %w", d.journalDir(), err)
+	}
+	return j, nil
 }
 
 func (d *device) journalDir() string { return book.JournalDir(d.dir, d.name) }
