@@ -23,17 +23,19 @@ var ErrNotFrozen = errors.New("journal: the id is not frozen")
 // A Frozen says that the id of a journal must not be used for pushing any more, and which of its ops nobody else has.
 type Frozen struct {
 	First      uint64    // the first own op that no relay has; at most the end of the chain
-	Fork       bool      // another copy went another way; otherwise this journal is an older copy
+	Fork       bool      // the relay's chain goes another way from First on; otherwise this journal is an older copy
+	Earlier    bool      // of a fork: the relay's branch was written before the own one, as that of a device before it was restored
 	Own, Relay oplog.Pos // the heads of both when it was noticed; an empty id if there was none
 }
 
 type frozenRecord struct {
-	V      int        `json:"v"`
-	Device string     `json:"device"`
-	First  uint64     `json:"first"`
-	Fork   bool       `json:"fork"`
-	Own    *oplog.Pos `json:"own,omitempty"`
-	Relay  *oplog.Pos `json:"relay,omitempty"`
+	V       int        `json:"v"`
+	Device  string     `json:"device"`
+	First   uint64     `json:"first"`
+	Fork    bool       `json:"fork"`
+	Earlier bool       `json:"earlier,omitempty"`
+	Own     *oplog.Pos `json:"own,omitempty"`
+	Relay   *oplog.Pos `json:"relay,omitempty"`
 }
 
 // Freeze notes durably that the id is frozen. The first note stays. Appending goes on as before: what is running still has to record
@@ -48,7 +50,7 @@ func (j *Journal) Freeze(ctx context.Context, f Frozen) error {
 		} else if ok {
 			return j.cfg.FS.SyncDir(j.cfg.Dir) // whoever wrote it may have been killed before
 		}
-		r := frozenRecord{V: formatVersion, Device: j.cfg.Device, First: f.First, Fork: f.Fork}
+		r := frozenRecord{V: formatVersion, Device: j.cfg.Device, First: f.First, Fork: f.Fork, Earlier: f.Earlier}
 		if f.Own.ID != "" {
 			r.Own = &f.Own
 		}
@@ -66,7 +68,7 @@ func (j *Journal) Frozen() (Frozen, bool, error) {
 	if err != nil || !ok {
 		return Frozen{}, false, err
 	}
-	f := Frozen{First: r.First, Fork: r.Fork}
+	f := Frozen{First: r.First, Fork: r.Fork, Earlier: r.Earlier}
 	if r.Own != nil {
 		f.Own = *r.Own
 	}

@@ -36,7 +36,7 @@ func TestTheNotesOfAFrozenIDOnDiskAreTheGoldenOnes(t *testing.T) {
 	from := open(t, cfg)
 	ops := appendOps(t, from, 0, 4)
 	other := peerOps(t, "host-0", 3)
-	note := journal.Frozen{First: 1, Fork: true, Own: headOf(ops[3]).Pos(), Relay: headOf(other[2]).Pos()}
+	note := journal.Frozen{First: 1, Fork: true, Earlier: true, Own: headOf(ops[3]).Pos(), Relay: headOf(other[2]).Pos()}
 	for range 2 { // the first note stays
 		if err := from.Freeze(ctx, note); err != nil {
 			t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -370,6 +371,40 @@ func TestAForkFreezesTheIDAndIsToldFromABackup(t *testing.T) {
 			b.pump(r)
 			a.pump(r)
 			converged(t, a, b)
+		})
+	}
+}
+
+func TestABackupThatWasWrittenToIsToldFromTwoCopiesThatWriteAtOneTime(t *testing.T) {
+	for name, c := range map[string]struct {
+		after   time.Duration // the copy writes so long after the branch of the relay began
+		earlier bool
+	}{
+		"restored, then written to": {time.Hour, true},
+		"two at one time":           {-time.Second, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := memory.New(memory.Config{})
+			a := newDevice(t, "a")
+			a.write(oplog.Knowledge, payloads(3)...)
+			a.pump(r)
+			twin := copyOf(t, a)
+			a.wall.add(time.Minute)
+			a.write(oplog.Routing, payloads(2)...)
+			a.pump(r)
+			twin.wall.add(time.Minute + c.after)
+			twin.write(oplog.DeclAgent, payloads(1)...)
+			if _, err := twin.Pump(t.Context(), r); !errors.Is(err, session.ErrFrozen) {
+				t.Fatalf("pump: %v", err)
+			}
+			note, _, err := twin.journal().Frozen()
+			if told := twin.Status().Frozen; err != nil || !note.Fork || note.Earlier != c.earlier || told.Earlier != c.earlier {
+				t.Errorf("noted %+v, told %+v, %v; want earlier: %v", note, told, err, c.earlier)
+			}
+			_, err = twin.Pump(t.Context(), r)
+			if says := fmt.Sprint(err); strings.Contains(says, "an older copy, restored or rolled back") != c.earlier || strings.Contains(says, "another copy of the device writes") == c.earlier {
+				t.Errorf("it says: %s", says)
+			}
 		})
 	}
 }

@@ -154,9 +154,13 @@ func (s *Session) freeze(fork bool, own, there oplog.Pos) error {
 func (s *Session) loadFrozen() error {
 	f, ok, err := s.cfg.Journal.Frozen()
 	if err == nil && ok {
-		s.frozen = &FrozenError{Device: s.cfg.Device, Fork: f.Fork, Own: f.Own, Relay: f.Relay}
+		s.frozen = frozenOf(s.cfg.Device, f)
 	}
 	return err
+}
+
+func frozenOf(device string, f journal.Frozen) *FrozenError {
+	return &FrozenError{Device: device, Fork: f.Fork, Earlier: f.Earlier, Own: f.Own, Relay: f.Relay}
 }
 
 func (s *Session) frozenErr() error {

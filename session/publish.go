@@ -47,7 +47,7 @@ func (s *Session) Publish(ctx context.Context, r relay.Relay, retired ...string)
 		return out, fmt.Errorf("publish checkpoint: %w", err)
 	}
 	defer release()
-	if err = s.publish(ctx, r, store, retired, &out); err != nil {
+	if err = s.noting(ctx, r, s.publish(ctx, r, store, retired, &out)); err != nil {
 		return out, fmt.Errorf("publish checkpoint: %w", err)
 	}
 	return out, nil

@@ -100,6 +100,9 @@ func (p *pump) run(ctx context.Context) error {
 		return refused
 	}
 	err = p.pull(ctx)
+	if refused == nil && errors.Is(err, ErrFrozen) {
+		err = errors.Join(err, p.noteFrozen(ctx))
+	}
 	if err != nil && !errors.Is(err, relay.ErrFrontierTruncated) {
 		return errors.Join(err, refused)
 	}

@@ -47,7 +47,7 @@ func (s *Session) Rebase(ctx context.Context, r relay.Relay) (Adopted, bool, err
 		return Adopted{}, false, nil
 	}
 	if err != nil {
-		return Adopted{}, false, fmt.Errorf("rebase: %w", err)
+		return Adopted{}, false, fmt.Errorf("rebase: %w", s.noting(ctx, r, err))
 	}
 	return adopted, true, nil
 }
@@ -211,7 +211,7 @@ func Restore(ctx context.Context, cfg Config, r relay.Relay) error {
 		return err
 	}
 	if err := s.restore(ctx, r); err != nil {
-		return fmt.Errorf("restore checkpoint: %w", err)
+		return fmt.Errorf("restore checkpoint: %w", s.noting(ctx, r, err))
 	}
 	return nil
 }

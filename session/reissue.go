@@ -14,6 +14,22 @@ import (
 	"github.com/syncnode/syncnode/seal"
 )
 
+// noting makes durable that the id is frozen, if err says that it is; otherwise it is err.
+func (s *Session) noting(ctx context.Context, r relay.Relay, err error) error {
+	if !errors.Is(err, ErrFrozen) {
+		return err
+	}
+	if _, ok, readErr := s.cfg.Journal.Frozen(); ok || readErr != nil {
+		return errors.Join(err, readErr)
+	}
+	p := &pump{Session: s, relay: r}
+	noted := p.hello(ctx)
+	if noted == nil {
+		noted = p.noteFrozen(ctx)
+	}
+	return errors.Join(err, noted) // a failed note is made by the next pump
+}
+
 // noteFrozen makes the freezing of the id durable, together with where the ops begin that the relay does not have.
 func (p *pump) noteFrozen(ctx context.Context) error {
 	if _, ok, err := p.cfg.Journal.Frozen(); ok || err != nil {
@@ -26,7 +42,29 @@ func (p *pump) noteFrozen(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("find the ops that the relay does not have: %w", err)
 	}
-	return p.cfg.Journal.Freeze(ctx, journal.Frozen{First: first, Fork: fork, Own: f.Own, Relay: f.Relay})
+	note := journal.Frozen{First: first, Fork: fork, Own: f.Own, Relay: f.Relay}
+	if note.Earlier, err = p.wroteSince(first, fork); err != nil {
+		return err
+	}
+	if err := p.cfg.Journal.Freeze(ctx, note); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.frozen = frozenOf(p.cfg.Device, note)
+	p.mu.Unlock()
+	return nil
+}
+
+// wroteSince reports whether the relay's branch was all written before the own one, which begins at first.
+func (p *pump) wroteSince(first uint64, fork bool) (bool, error) {
+	if !fork || !p.info.Known {
+		return false, nil
+	}
+	op, ok, err := p.cfg.Journal.OpAt(first)
+	if errors.Is(err, journal.ErrAnchored) {
+		return false, nil
+	}
+	return ok && p.info.Head.HLC.Compare(op.HLC) < 0, err
 }
 
 // errCollected means that the relay has collected what there is to compare.

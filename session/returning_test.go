@@ -83,6 +83,9 @@ func TestAForkThatACheckpointShowedIsWrittenAgainFromWhereItParted(t *testing.T)
 	if _, _, err := copied.Rebase(t.Context(), r); !errors.Is(err, session.ErrFrozen) {
 		t.Fatalf("got %v", err)
 	}
+	if _, noted, err := copied.journal().Frozen(); !noted || err != nil {
+		t.Errorf("the call that found it out did not note it: %v", err)
+	}
 	if _, err := copied.Pump(t.Context(), r); !errors.Is(err, session.ErrFrozen) {
 		t.Fatalf("got %v", err)
 	}
@@ -131,6 +134,9 @@ func TestAnIDThatWasClosedIsFrozenAndItsOpsAreWrittenAgain(t *testing.T) {
 			c.write(oplog.Conversation, `{"id":"not pushed"}`)
 			if err := meet(c, r); !errors.Is(err, session.ErrFrozen) {
 				t.Fatalf("got %v", err)
+			}
+			if _, noted, err := c.journal().Frozen(); !noted || err != nil {
+				t.Errorf("the call that found it out did not note it: %v", err)
 			}
 			if _, err := c.Pump(t.Context(), r); !errors.Is(err, session.ErrFrozen) {
 				t.Fatalf("then %v", err)

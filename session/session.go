@@ -15,8 +15,10 @@
 //
 // Before it pushes, a pump compares its own head with the relay's. A relay that is behind is offered again what
 // it lacks, and if a part of that is only in a checkpoint here, the relay is first seeded with that, so that one that is new, was emptied
-// or put back from an older copy gets going by the pumps of its devices. A relay that holds own ops which the journal does not have
-// freezes the id, durably: nothing is pushed any more, nothing is lost, and every pump says so. Under a new id Reissue writes again what no relay has.
+// or put back from an older copy gets going by the pumps of its devices. A relay that holds own ops which the journal does not have, in
+// its chain or covered by its checkpoint, freezes the id: nothing is pushed any more, nothing is lost, and every pump says so. The call
+// that finds it out, be it Pump, Publish, Rebase or Restore, notes it durably before it returns, or fails with the reason beside ErrFrozen,
+// and then a later pump finds it out again. Under a new id Reissue writes again what no relay has.
 //
 // A person may let a chain of another device go on across a break, or be folded before the time that it is stamped with
 // (journal.Accept); the next pump takes that in. Such a stamp still moves nobody's clock.

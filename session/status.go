@@ -18,27 +18,32 @@ const retryAfter = 10 * time.Minute
 // ErrFrozen means that the device's id must not be used for pushing any more. See FrozenError.
 var ErrFrozen = errors.New("session: the device's id is frozen")
 
-// A FrozenError says that the relay holds own ops which this journal does not have, so this journal is not the
-// only one that wrote under the id. It matches ErrFrozen. The device needs a new identity; its ops are all kept.
+// A FrozenError says that the relay holds own ops which this journal does not have. It matches ErrFrozen. The device needs a new identity;
+// its ops are all kept.
 type FrozenError struct {
 	Device string
 	// Fork: the journal and the relay went different ways. Otherwise the journal is an older copy of what the
 	// relay holds.
-	Fork       bool
+	Fork bool
+	// Earlier, of a fork: all that the relay has of its branch was written before the own one began, as by a device before it was
+	// restored from a backup. It is known once the freezing is noted, goes by the stamps, and is for people.
+	Earlier    bool
 	Own, Relay oplog.Pos // the heads of both; Own.ID is empty if the journal holds no own op
 }
 
 func (e *FrozenError) Error() string {
-	if e.Fork {
-		return fmt.Sprintf("device %s: the relay holds another chain under this id (its head is seq %d, ours seq %d): two copies of the device have written; nothing more is pushed, and no op is lost: give this copy a new device id",
-			e.Device, e.Relay.Seq, e.Own.Seq)
+	what, rest := "", "nothing more is pushed, and no op is lost: give this copy a new device id"
+	switch {
+	case e.Fork && e.Earlier:
+		what = fmt.Sprintf("the journal is an older copy, restored or rolled back, that was written to since: its head is seq %d, and the relay's is seq %d of another branch", e.Own.Seq, e.Relay.Seq)
+	case e.Fork:
+		what = fmt.Sprintf("the relay holds another branch of its chain, up to seq %d, and ours is at seq %d: another copy of the device writes under this id, or this one was restored and written to since", e.Relay.Seq, e.Own.Seq)
+	case e.Own.ID == "":
+		what = fmt.Sprintf("the relay holds ops of this id up to seq %d and the journal is empty: it was lost or belongs to a reinstalled device", e.Relay.Seq)
+	default:
+		what = fmt.Sprintf("the journal ends at seq %d and the relay goes on from there to seq %d: it was restored from an older copy, or its disk was rolled back", e.Own.Seq, e.Relay.Seq)
 	}
-	if e.Own.ID == "" {
-		return fmt.Sprintf("device %s: the relay holds ops of this id up to seq %d and the journal is empty: it was lost or belongs to a reinstalled device; nothing is pushed: give this copy a new device id",
-			e.Device, e.Relay.Seq)
-	}
-	return fmt.Sprintf("device %s: the journal ends at seq %d and the relay holds seq %d: it was restored from an older copy; nothing more is pushed, and no op is lost: give this copy a new device id",
-		e.Device, e.Own.Seq, e.Relay.Seq)
+	return fmt.Sprintf("device %s: %s; %s", e.Device, what, rest)
 }
 
 // Is reports whether target is ErrFrozen.

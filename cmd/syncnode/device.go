@@ -114,12 +114,14 @@ func reasonOf(f journal.Frozen) string {
 	switch {
 	case f.First > f.Relay.Seq: // all that the relay has is here as well
 		return "a checkpoint has closed the chain of this id as retired"
+	case f.Fork && f.Earlier:
+		return "this directory is older than what the relay holds, restored from a backup or by a disk that was rolled back, and was written to since"
 	case f.Fork:
 		return "two copies of this device have written under one id"
 	case f.Own.ID == "":
 		return "the journal was lost, and the relay knows ops of this id"
 	}
-	return "the journal was restored from an older copy"
+	return "this directory is older than what the relay holds: restored from a backup, or its disk was rolled back"
 }
 
 // A givenError says that an id which a person gave must not be used any more.
@@ -221,7 +223,7 @@ func (d *device) reissuedAll(old *journal.Journal) (bool, error) {
 	return false, nil
 }
 
-// forked reports whether an earlier id was frozen because another copy wrote under it; true if that cannot be read.
+// forked reports whether an earlier id was frozen because another copy writes under it; true if that cannot be read.
 func (d *device) forked(ctx context.Context, former string) bool {
 	old, err := journal.Open(ctx, journal.Config{Dir: book.JournalDir(d.dir, former), Device: former, ReadOnly: true})
 	if err != nil {
@@ -229,5 +231,5 @@ func (d *device) forked(ctx context.Context, former string) bool {
 	}
 	defer old.Close()
 	f, noted, err := old.Frozen()
-	return err != nil || !noted || f.Fork
+	return err != nil || !noted || f.Fork && !f.Earlier
 }

@@ -55,3 +55,18 @@ func TestWhatEndsUnderAnEarlierIDIsTakenOverOnce(t *testing.T) {
 		t.Errorf("looked through once more: %d ops, %v", n, err)
 	}
 }
+
+func TestEachWayAnIDCanBeFrozenHasANoticeOfItsOwn(t *testing.T) {
+	own, there := oplog.Pos{Seq: 4, ID: "own"}, oplog.Pos{Seq: 6, ID: "there"}
+	for want, f := range map[string]journal.Frozen{
+		"older than what the relay holds: restored": {First: 5, Own: own, Relay: there},
+		"was written to since":                      {First: 3, Fork: true, Earlier: true, Own: own, Relay: there},
+		"two copies of this device":                 {First: 3, Fork: true, Own: own, Relay: there},
+		"the journal was lost":                      {Relay: there},
+		"closed the chain of this id as retired":    {First: 7, Own: own, Relay: there},
+	} {
+		if got := reasonOf(f); !strings.Contains(got, want) {
+			t.Errorf("%+v: %q, want %q in it", f, got, want)
+		}
+	}
+}

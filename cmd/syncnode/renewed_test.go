@@ -60,6 +60,9 @@ func TestARestoredBackupGetsANewIDSaysSoOnceAndLosesNothing(t *testing.T) {
 	if strings.Count(log, "this device has a new id") != 1 || strings.Contains(log, "level=ERROR") || !strings.Contains(log, "written_again=3") {
 		t.Errorf("want one notice, of three ops, and no error:\n%s", log)
 	}
+	if strings.Contains(log, "two copies") || !strings.Contains(log, "this directory is older than what the relay holds, restored from a backup or by a disk that was rolled back, and was written to since") {
+		t.Errorf("want a notice that tells a restored backup, and not of two copies:\n%s", log)
+	}
 	for _, k := range []string{"before the backup", "after the backup", "after the restore"} {
 		a.call("exec", "--agent", "r", "--occurrence", k, "--", "touch", "again").want(0, "already committed")
 	}

@@ -48,7 +48,7 @@ func (f *serveFlags) serve(ctx context.Context, log *slog.Logger) error {
 		if !errors.Is(err, session.ErrFrozen) {
 			return err
 		}
-		if err := s.renew(ctx); err != nil {
+		if err := s.renew(ctx, err); err != nil {
 			return err
 		}
 	}
@@ -87,11 +87,14 @@ func (s *serving) asDevice(ctx context.Context) error {
 }
 
 // renew opens the device under a new id, and tells in one notice what happened.
-func (s *serving) renew(ctx context.Context) error {
+func (s *serving) renew(ctx context.Context, because error) error {
 	was := s.be.device
-	frozen, _, err := s.be.book.Journal().Frozen()
+	frozen, noted, err := s.be.book.Journal().Frozen()
 	if err != nil {
 		return err
+	}
+	if !noted {
+		return fmt.Errorf("device %s is frozen, and what of it no relay has could not be found out yet: start syncnode serve again: %w", was, because)
 	}
 	if err := s.be.openLocal(ctx, func(string) {}); err != nil {
 		return fmt.Errorf("device %s is frozen (%s) and could not be given a new id: %w", was, reasonOf(frozen), err)
