@@ -89,11 +89,7 @@ func (s *station) status(ctx context.Context) (relayReport, error) {
 	if err != nil {
 		return relayReport{}, fmt.Errorf("this device's own journal: %w", err)
 	}
-	looker, ok := s.relay.(relay.Looker) // who only looks leaves no trace, least of all in another device's name
-	if !ok {
-		return relayReport{}, fmt.Errorf("the relay %s cannot be looked at", s.flags.place.relay)
-	}
-	info, err := looker.Look(ctx)
+	info, err := s.look(ctx)
 	if err != nil {
 		return relayReport{}, err
 	}
@@ -119,6 +115,14 @@ func (s *station) status(ctx context.Context) (relayReport, error) {
 		}
 	}
 	return row, s.ignored(ctx, &row)
+}
+
+// look leaves no trace where it can, least of all in another device's name.
+func (s *station) look(ctx context.Context) (relay.Info, error) {
+	if looker, ok := s.relay.(relay.Looker); ok {
+		return looker.Look(ctx)
+	}
+	return s.relay.Hello(ctx, s.at.name)
 }
 
 // ignored fills in what a folder holds that does not count. Others choose the names.

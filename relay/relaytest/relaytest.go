@@ -31,6 +31,8 @@ type Options struct {
 	New func(t *testing.T, maxBytes int64) (open func() relay.Relay)
 	// Slack is by how many bytes the store may exceed maxBytes or refuse below it.
 	Slack int64
+	// NoLook: the relay is no relay.Looker.
+	NoLook bool
 	// NoHint: the relay is no relay.Hinter.
 	NoHint bool
 	// NewAt is New for a relay that is a relay.Collector: its clock is now, and it evicts and waits as by default. Without it
