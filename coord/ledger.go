@@ -22,7 +22,7 @@ const (
 // Causes of a state that is not plain success or a plain exit code.
 const (
 	CauseExit     = "exit"     // the effect ended by itself; Exit has its code
-	CauseSignal   = "signal"   // it ended by a signal; Exit is 128+n
+	CauseSignal   = "signal"   // it ended by a signal, Exit is 128+n; or by itself after one was passed on
 	CauseTimeout  = "timeout"  // it was stopped and joined at its time limit
 	CauseLost     = "lost"     // it was stopped and joined because the lease could not be trusted any more
 	CauseDrain    = "drain"    // it was stopped and joined because its host went down in good order

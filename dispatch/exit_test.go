@@ -316,6 +316,9 @@ func TestACancelledRunIsStoppedInGoodOrder(t *testing.T) {
 			r := h.check(h.d.Run(ctx, h.job(c.w)))
 			wantCode(t, r, c.code, dispatch.Yes, coord.RunFailed)
 			h.wantLedger(occurrence, coord.RunFailed, c.inLedger)
+			if says := map[bool]string{true: "failed (exit 0 after a signal)", false: "failed (signal "}[c.w.polite]; c.inLedger == coord.CauseSignal && !strings.Contains(r.Message, says) {
+				t.Errorf("%s: %q is missing", r.Message, says)
+			}
 			if c.w.killed.IsZero() == c.killed {
 				t.Errorf("killed at %v", c.w.killed)
 			}

@@ -159,6 +159,9 @@ func causeOf(cause string, exit int) string {
 	case coord.CauseExit:
 		return fmt.Sprintf("exit %d", exit)
 	case coord.CauseSignal:
+		if exit <= ExitSignal { // it was sent one, and chose its own end
+			return fmt.Sprintf("exit %d after a signal", exit)
+		}
 		return fmt.Sprintf("signal %d", exit-ExitSignal)
 	case "":
 		return "cause unknown"
