@@ -19,7 +19,7 @@ import (
 )
 
 // patience bounds what a test waits for; nothing is expected to take that long.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // helperEnv names the part that this binary plays when a test executes it again.
 const helperEnv = "CHILD_TEST_HELPER"
