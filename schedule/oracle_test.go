@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/syncnode/syncnode/internal/thorough"
 	"github.com/syncnode/syncnode/schedule"
 )
 
@@ -234,7 +235,7 @@ func (w *walk) expect(c calendar, d drawn) []int {
 func full() bool { return os.Getenv("SYNCNODE_FULL") != "" }
 
 func TestEveryMinuteOfThirtyZonesGivesTheSameOccurrences(t *testing.T) {
-	specs := 12
+	specs := thorough.Of(12, 4)
 	if full() {
 		specs = 40
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/syncnode/syncnode/fold"
+	"github.com/syncnode/syncnode/internal/thorough"
 	"github.com/syncnode/syncnode/journal"
 	"github.com/syncnode/syncnode/oplog"
 	"github.com/syncnode/syncnode/relay"
@@ -232,7 +233,7 @@ func TestAnotherProcessOfTheDeviceIsPickedUp(t *testing.T) {
 }
 
 func TestConvergenceUnderRandomFaultsAndCrashes(t *testing.T) {
-	for seed := range uint64(12) {
+	for seed := range thorough.Of(uint64(12), 4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { randomExchange(t, seed) })
 	}
 }

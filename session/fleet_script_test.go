@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/syncnode/syncnode/internal/thorough"
 )
 
 // A step is one thing that happens to a fleet. It can be taken whatever came before: a script stays one when steps are cut out.
@@ -177,7 +179,7 @@ func TestAFleetHealsFromAnything(t *testing.T) {
 		try(t, s)
 		return
 	}
-	first, runs := uint64(1), 60
+	first, runs := uint64(1), thorough.Of(60, 15)
 	if os.Getenv("FLEET_RUNS") != "" {
 		first, runs = rand.Uint64N(1<<40), number(t, "FLEET_RUNS", runs)
 		t.Logf("seeds from %d on", first)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/syncnode/syncnode/checkpoint"
 	"github.com/syncnode/syncnode/internal/durable"
+	"github.com/syncnode/syncnode/internal/thorough"
 	"github.com/syncnode/syncnode/journal"
 	"github.com/syncnode/syncnode/oplog"
 	"github.com/syncnode/syncnode/relay"
@@ -259,7 +260,7 @@ func (a size) within(t *testing.T, what string, b size, times float64, slack int
 // Four devices that are all anchored write as fast as they can, half of the time over each relay. What lies on disks and in memory depends on
 // the state and on how much may be in no checkpoint, not on how much was ever written. SOAK is for how long; with it, disks are waited for.
 func TestEndlessWritesKeepEveryStoreFlat(t *testing.T) {
-	long, fsys := 3*time.Second, journal.FS(lazy{})
+	long, fsys := thorough.Of(3*time.Second, 0), journal.FS(lazy{})
 	if text := os.Getenv("SOAK"); text != "" {
 		var err error
 		if long, err = time.ParseDuration(text); err != nil {

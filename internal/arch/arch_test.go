@@ -21,13 +21,14 @@ const module = "github.com/syncnode/syncnode/"
 var may = map[string][]string{
 	// Leaves: each does one thing and knows nothing of the rest.
 	"internal/bubble":   {}, // tests alone import it
+	"internal/thorough": {}, // tests alone import it
 	"internal/ident":    {},
 	"internal/child":    {},
 	"internal/meant":    {},
 	"internal/wire":     {},
 	"internal/durable":  {},
 	"internal/embedded": {"internal/durable"},
-	"internal/faultfs":  {"internal/durable"}, // tests alone import it
+	"internal/faultfs":  {"internal/durable", "internal/thorough"}, // tests alone import it
 	"internal/proc":     {"internal/durable", "internal/ident"},
 	"schedule":          {},
 	"schedule/due":      {"schedule"},

@@ -6,9 +6,12 @@ import (
 	"os"
 	"strings"
 	"syscall"
+
+	"github.com/syncnode/syncnode/internal/thorough"
 )
 
-// Full reports whether the whole matrix was asked for: SYNCNODE_CRASH=full. Otherwise a part of the seeds is taken, the same ones each time.
+// Full reports whether the whole matrix was asked for: SYNCNODE_CRASH=full. Otherwise a part of the seeds, calls and kills is taken, the same
+// ones each time: a third of those of the project's own checks where a reader runs the tests (see package thorough).
 func Full() bool { return os.Getenv("SYNCNODE_CRASH") == "full" }
 
 // A Scenario is a life on a disk, and what must hold however it ends.
@@ -112,7 +115,7 @@ func (s *Scenario) judge(t *Tally, image Image, loss Loss, point int) error {
 	if err := s.Check(image.Disk.After(loss), image.Facts); err != nil {
 		return err
 	}
-	if s.Recover == nil || !Full() && point%9 != 0 {
+	if s.Recover == nil || !Full() && point%thorough.Of(9, 27) != 0 {
 		return nil
 	}
 	return s.again(t, image.Disk.After(loss), image.Facts, point)
@@ -177,7 +180,7 @@ func (s *Scenario) Faults() (Tally, error) {
 	for _, m := range modes() {
 		step := 1
 		if !Full() {
-			step = max(1, s.Sample)
+			step = max(1, s.Sample) * thorough.Of(1, 3)
 			if m.lasts {
 				step *= 3
 			}
@@ -271,7 +274,7 @@ func (s *Scenario) fail(t *Tally, m mode, k int) (bool, error) {
 // machine crashes at each call of that one.
 func (s *Scenario) Kills() (Tally, error) {
 	var t Tally
-	step := 2
+	step := thorough.Of(2, 6)
 	if Full() {
 		step = 1
 	}
