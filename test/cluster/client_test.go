@@ -11,6 +11,7 @@ import (
 )
 
 func TestADroppedReplyLeavesAWriteThatItsClientDoesNotKnow(t *testing.T) {
+	t.Parallel()
 	ctx := bounded(t)
 	c := cluster.New(t, cluster.Config{})
 	p, err := c.NewClientProxy()
@@ -33,6 +34,7 @@ func TestADroppedReplyLeavesAWriteThatItsClientDoesNotKnow(t *testing.T) {
 }
 
 func TestADroppedReplyOfATransactionLeavesItsEffect(t *testing.T) {
+	t.Parallel()
 	ctx := bounded(t)
 	c := cluster.New(t, cluster.Config{Members: 1})
 	p, err := c.NewClientProxy()
@@ -50,6 +52,7 @@ func TestADroppedReplyOfATransactionLeavesItsEffect(t *testing.T) {
 }
 
 func TestAHeldRequestLandsAfterItsClientGaveUp(t *testing.T) {
+	t.Parallel()
 	for name, leave := range map[string]func(*clientv3.Client){
 		"and stays":      func(*clientv3.Client) {},
 		"and is no more": func(client *clientv3.Client) { _ = client.Close() },
@@ -87,6 +90,7 @@ func TestAHeldRequestLandsAfterItsClientGaveUp(t *testing.T) {
 }
 
 func TestHeldRequestsOfALivingClientAreAnsweredOnceReleased(t *testing.T) {
+	t.Parallel()
 	ctx := bounded(t)
 	c := cluster.New(t, cluster.Config{Members: 1})
 	p, err := c.NewClientProxy()

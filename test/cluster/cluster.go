@@ -125,6 +125,8 @@ type Cluster struct {
 	proxies []*ClientProxy // guarded by mu; shared is the first
 	saved   int            // guarded by mu: states saved so far
 	resets  int            // guarded by mu: clusters thrown away so far
+	stoodAt int            // guarded by mu: the entry and the term at which the log was last seen to stand still
+	stoodIn uint64
 
 	closeOnce sync.Once
 	closed    chan struct{}

@@ -7,6 +7,7 @@ import (
 )
 
 func TestAClusterServesWritesThroughEachOfItsEndpoints(t *testing.T) {
+	t.Parallel()
 	ctx := bounded(t)
 	c := cluster.New(t, cluster.Config{})
 	for i := range c.Members() {
@@ -18,6 +19,7 @@ func TestAClusterServesWritesThroughEachOfItsEndpoints(t *testing.T) {
 }
 
 func TestAClusterOfOneServes(t *testing.T) {
+	t.Parallel()
 	ctx := bounded(t)
 	c := cluster.New(t, cluster.Config{Members: 1})
 	_, err := c.Client(t).Put(ctx, "k", "v")
@@ -25,6 +27,7 @@ func TestAClusterOfOneServes(t *testing.T) {
 }
 
 func TestAnotherLeaderFollowsAKilledOneAndTheKilledOneReturns(t *testing.T) {
+	t.Parallel()
 	ctx := bounded(t)
 	c := cluster.New(t, cluster.Config{})
 	client := c.Client(t)

@@ -12,6 +12,7 @@ import (
 )
 
 func TestAnotherLeaderFollowsAPausedOneAndTheResumedOneCatchesUp(t *testing.T) {
+	t.Parallel()
 	ctx := bounded(t)
 	c := cluster.New(t, cluster.Config{})
 	old, err := c.WaitLeader(ctx)
@@ -30,6 +31,7 @@ func TestAnotherLeaderFollowsAPausedOneAndTheResumedOneCatchesUp(t *testing.T) {
 }
 
 func TestACutOfOneDirectionStopsItsMessagesAlone(t *testing.T) {
+	t.Parallel()
 	ctx := bounded(t)
 	c := cluster.New(t, cluster.Config{})
 	old, err := c.WaitLeader(ctx)
@@ -55,6 +57,7 @@ func TestACutOfOneDirectionStopsItsMessagesAlone(t *testing.T) {
 }
 
 func TestAnIsolatedLeaderRefusesALinearizableReadUntilHealed(t *testing.T) {
+	t.Parallel()
 	ctx := bounded(t)
 	c := cluster.New(t, cluster.Config{})
 	old, err := c.WaitLeader(ctx)
@@ -79,11 +82,12 @@ func TestAnIsolatedLeaderRefusesALinearizableReadUntilHealed(t *testing.T) {
 
 // A follower forwards a renewal over a connection that says nothing about its sender.
 func TestOfTwoFollowersTheIsolatedOneAloneCannotRenewALease(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS != "linux" {
 		t.Skip("outside Linux the sender of such a connection is not known, and both are refused")
 	}
 	ctx := bounded(t)
-	c := cluster.New(t, cluster.Config{})
+	c := cluster.New(t, cluster.Config{TickMS: 50}) // on a busy machine too the leader stays the leader
 	leader, err := c.WaitLeader(ctx)
 	must(t, err)
 	a, b := others(c, leader)
@@ -103,6 +107,7 @@ func TestOfTwoFollowersTheIsolatedOneAloneCannotRenewALease(t *testing.T) {
 }
 
 func TestACutClientIsResetAndAHealedOneServed(t *testing.T) {
+	t.Parallel()
 	c := cluster.New(t, cluster.Config{Members: 1})
 	client := c.Client(t)
 	read(t, client)
@@ -121,6 +126,7 @@ func TestACutClientIsResetAndAHealedOneServed(t *testing.T) {
 }
 
 func TestOneClientCanBeCutOffWhileAnotherGoesOn(t *testing.T) {
+	t.Parallel()
 	c := cluster.New(t, cluster.Config{Members: 1})
 	p, err := c.NewClientProxy()
 	must(t, err)

@@ -29,6 +29,7 @@ func as(ctx context.Context, t *testing.T, role string) *exec.Cmd {
 }
 
 func TestAProgramThatForgetsRunMemberIsRefused(t *testing.T) {
+	t.Parallel()
 	out, err := as(bounded(t), t, "forgetful").Output()
 	if string(out) != "true\n" || err != nil {
 		t.Errorf("got %q, %v; want ErrNoMain", out, err)
@@ -53,6 +54,7 @@ func parent() {
 }
 
 func TestMembersEndWithAParentThatIsKilledThePausedOneToo(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS != "linux" {
 		t.Skip("outside Linux a paused member outlives its parent")
 	}
@@ -93,6 +95,7 @@ func gone(pid int) bool {
 	return i < 0 || i+2 >= len(stat) || stat[i+2] == 'Z'
 }
 
+// Not parallel: another cluster might be given the port that this one gave back.
 func TestAClusterEndsWithItsContextAndLeavesNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(bounded(t))
 	defer cancel()
@@ -121,6 +124,7 @@ func TestAClusterEndsWithItsContextAndLeavesNothing(t *testing.T) {
 }
 
 func TestAGivenDirectoryIsKeptAndServesTheNextCluster(t *testing.T) {
+	t.Parallel()
 	ctx := bounded(t)
 	dir := t.TempDir()
 	c, err := cluster.Start(ctx, cluster.Config{Members: 1, Dir: dir})
@@ -142,6 +146,7 @@ func TestAGivenDirectoryIsKeptAndServesTheNextCluster(t *testing.T) {
 }
 
 func TestWhatIsWrongWithAConfigIsSaid(t *testing.T) {
+	t.Parallel()
 	for name, cfg := range map[string]cluster.Config{
 		"a negative number of members":        {Members: -1},
 		"an election within a few heartbeats": {TickMS: 100, ElectionMS: 200},

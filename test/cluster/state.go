@@ -51,6 +51,9 @@ func (c *Cluster) Reset(ctx context.Context) error {
 // whileStopped kills all members, runs f for each and starts all. Stopping them in order would take
 // seconds: a leader that ends offers its place to another one, which ends as well.
 func (c *Cluster) whileStopped(ctx context.Context, f func(*member) error) error {
+	c.mu.Lock()
+	c.stoodAt, c.stoodIn = 0, 0
+	c.mu.Unlock()
 	err := c.each((*member).kill)
 	if err == nil {
 		err = c.each(f)

@@ -7,6 +7,7 @@ import (
 )
 
 func TestALoadedStateForgetsWhatCameAfterItsSave(t *testing.T) {
+	t.Parallel()
 	ctx := bounded(t)
 	c := cluster.New(t, cluster.Config{})
 	client := c.Client(t)
@@ -35,6 +36,7 @@ func TestALoadedStateForgetsWhatCameAfterItsSave(t *testing.T) {
 }
 
 func TestAResetClusterIsEmptyAndAnother(t *testing.T) {
+	t.Parallel()
 	ctx := bounded(t)
 	c := cluster.New(t, cluster.Config{Members: 1})
 	client := c.Client(t)
@@ -49,6 +51,7 @@ func TestAResetClusterIsEmptyAndAnother(t *testing.T) {
 }
 
 func TestAWriteThatWasAcknowledgedOutlivesTheDeathOfAllMembers(t *testing.T) {
+	t.Parallel()
 	ctx := bounded(t)
 	c := cluster.New(t, cluster.Config{})
 	client := c.Client(t)
