@@ -96,6 +96,7 @@ func (s *shelf) keys(name string) []string {
 }
 
 func TestACollectionThatRacesIsJudgedAnew(t *testing.T) {
+	t.Parallel()
 	c := single(t, cluster.Config{})
 	t.Run("a pull whose ops are deleted under it is told", func(t *testing.T) {
 		s := newShelf(t, c)
@@ -182,6 +183,7 @@ func TestACollectionThatRacesIsJudgedAnew(t *testing.T) {
 }
 
 func TestACheckpointThatRacesIsJudgedAnew(t *testing.T) {
+	t.Parallel()
 	c := single(t, cluster.Config{})
 	body := bytes.Repeat([]byte("state"), 300_000) // three chunks
 	t.Run("a greater one came first", func(t *testing.T) {
@@ -270,6 +272,7 @@ func TestACheckpointThatRacesIsJudgedAnew(t *testing.T) {
 }
 
 func TestLeftoversOfUploadsAreCollected(t *testing.T) {
+	t.Parallel()
 	c := single(t, cluster.Config{})
 	s := newShelf(t, c)
 	newest := s.put(5)
@@ -303,6 +306,7 @@ func TestLeftoversOfUploadsAreCollected(t *testing.T) {
 }
 
 func TestTheRelayStaysBoundedByWhatLives(t *testing.T) {
+	t.Parallel()
 	s := newShelf(t, single(t, cluster.Config{}))
 	gone := oplog.Frontier{}
 	for i := range 6 {
@@ -332,6 +336,7 @@ func TestTheRelayStaysBoundedByWhatLives(t *testing.T) {
 }
 
 func TestCollectorsSideBySideDropEachOpOnce(t *testing.T) {
+	t.Parallel()
 	s := newShelf(t, single(t, cluster.Config{}))
 	s.put(280)
 	s.collect(s.mine)

@@ -3,7 +3,9 @@ package etcd_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -23,7 +25,14 @@ import (
 	"github.com/syncnode/syncnode/test/cluster"
 )
 
-func TestMain(m *testing.M) { cluster.Main(m) }
+func TestMain(m *testing.M) {
+	cluster.RunMember()
+	// Each test has an etcd of its own, and waits for it; what the command line says wins.
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
 
 var namespaces atomic.Int64
 
@@ -36,7 +45,7 @@ func single(t *testing.T, cfg cluster.Config) *cluster.Cluster {
 
 func open(t *testing.T, cfg etcd.Config) *etcd.Relay {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	if cfg.Coalesce == 0 {
 		cfg.Coalesce = -1
@@ -49,6 +58,7 @@ func open(t *testing.T, cfg etcd.Config) *etcd.Relay {
 }
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	client := single(t, cluster.Config{}).Client(t)
 	last := "" // the namespace that was opened last
 	newAt := func(t *testing.T, maxBytes int64, now func() time.Time) func() relay.Relay {
@@ -77,6 +87,7 @@ func TestConformance(t *testing.T) {
 }
 
 func TestWhatIsNotNewIsNotProposed(t *testing.T) {
+	t.Parallel()
 	c := single(t, cluster.Config{})
 	now := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 	r := open(t, etcd.Config{Client: c.Client(t), Namespace: namespace(), Now: func() time.Time { return now }})
@@ -123,6 +134,7 @@ func TestWhatIsNotNewIsNotProposed(t *testing.T) {
 }
 
 func TestAPushWhoseReplyIsLostIsSettledByPushingAgain(t *testing.T) {
+	t.Parallel()
 	c := single(t, cluster.Config{})
 	proxy, err := c.NewClientProxy()
 	if err != nil {
@@ -139,7 +151,7 @@ func TestAPushWhoseReplyIsLostIsSettledByPushingAgain(t *testing.T) {
 	for range 3 {
 		ops := a.Write(t, 5, 100)
 		kv.before(1, func() { proxy.DropNextReply("Txn") })
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		got, err := r.Push(ctx, "a", ops)
 		cancel()
 		if !errors.Is(err, relay.ErrIndeterminate) || got.Accepted != 0 {
@@ -156,7 +168,7 @@ func TestAPushWhoseReplyIsLostIsSettledByPushingAgain(t *testing.T) {
 
 // pushUntil pushes until the relay answers: the connection may still be on its way back.
 func pushUntil(t *testing.T, r relay.Relay, device string, ops []oplog.Op) (relay.Pushed, error) {
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for {
 		got, err := r.Push(ctx, device, ops)
@@ -167,6 +179,7 @@ func pushUntil(t *testing.T, r relay.Relay, device string, ops []oplog.Op) (rela
 }
 
 func TestAnotherStoreBehindTheSameEndpointsIsNoticed(t *testing.T) {
+	t.Parallel()
 	client := single(t, cluster.Config{}).Client(t)
 	ns := namespace()
 	r, a := open(t, etcd.Config{Client: client, Namespace: ns}), relaytest.NewAuthor("a")
@@ -194,6 +207,7 @@ func TestAnotherStoreBehindTheSameEndpointsIsNoticed(t *testing.T) {
 }
 
 func TestADamagedOpStopsItsOwnChainOnly(t *testing.T) {
+	t.Parallel()
 	client := single(t, cluster.Config{}).Client(t)
 	for name, damage := range map[string]func(ctx context.Context, key string) error{
 		"garbage": func(ctx context.Context, key string) error { _, err := client.Put(ctx, key, "{"); return err },
@@ -222,6 +236,7 @@ func TestADamagedOpStopsItsOwnChainOnly(t *testing.T) {
 }
 
 func TestAHintSurvivesCompaction(t *testing.T) {
+	t.Parallel()
 	client := single(t, cluster.Config{}).Client(t)
 	r, a := open(t, etcd.Config{Client: client, Namespace: namespace()}), relaytest.NewAuthor("a")
 	if _, err := r.Push(t.Context(), "a", a.Write(t, 1, 50)); err != nil {
@@ -251,6 +266,7 @@ func TestAHintSurvivesCompaction(t *testing.T) {
 }
 
 func TestNoAlarmIsRaisedByAFullRelay(t *testing.T) {
+	t.Parallel()
 	c := single(t, cluster.Config{QuotaBytes: 16 << 20})
 	client := c.Client(t)
 	r := open(t, etcd.Config{Client: client, Namespace: namespace(), MaxBytes: 4 << 20})
@@ -270,6 +286,7 @@ func TestNoAlarmIsRaisedByAFullRelay(t *testing.T) {
 }
 
 func TestWithoutSpacePullsGoOn(t *testing.T) {
+	t.Parallel()
 	client := single(t, cluster.Config{QuotaBytes: 16 << 20}).Client(t)
 	r := open(t, etcd.Config{Client: client, Namespace: namespace()})
 	a := relaytest.NewAuthor("a")
@@ -296,6 +313,7 @@ func TestWithoutSpacePullsGoOn(t *testing.T) {
 }
 
 func TestSessionsConvergeThroughEtcd(t *testing.T) {
+	t.Parallel()
 	c := single(t, cluster.Config{})
 	ns := namespace()
 	type member struct {
@@ -364,6 +382,7 @@ func revision(t *testing.T, c *cluster.Cluster) int64 {
 }
 
 func TestAnUnreachableEtcdIsNamed(t *testing.T) {
+	t.Parallel()
 	c := single(t, cluster.Config{})
 	proxy, err := c.NewClientProxy()
 	if err != nil {

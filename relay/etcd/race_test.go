@@ -69,6 +69,7 @@ func (t *rivalTxn) Commit() (*clientv3.TxnResponse, error) {
 }
 
 func TestAWriteThatLostItsRaceIsJudgedAnew(t *testing.T) {
+	t.Parallel()
 	c := single(t, cluster.Config{})
 	client, other := c.Client(t), c.Client(t)
 	kv := &rivalKV{KV: client.KV}
@@ -176,6 +177,7 @@ func TestAWriteThatLostItsRaceIsJudgedAnew(t *testing.T) {
 }
 
 func TestAHintWhoseHistoryIsGoneSaysToLookAgain(t *testing.T) {
+	t.Parallel()
 	c := single(t, cluster.Config{})
 	client, other := c.Client(t), c.Client(t)
 	kv := &rivalKV{KV: client.KV}
@@ -201,6 +203,7 @@ func TestAHintWhoseHistoryIsGoneSaysToLookAgain(t *testing.T) {
 }
 
 func TestAContactIsNotedOnceADay(t *testing.T) {
+	t.Parallel()
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	r := open(t, etcd.Config{Client: single(t, cluster.Config{}).Client(t), Namespace: namespace(), Now: func() time.Time { return now }})
 	for _, c := range []struct {

@@ -19,6 +19,7 @@ import (
 )
 
 func TestNothingOfWhatIsSealedLiesInEtcd(t *testing.T) {
+	t.Parallel()
 	const secret = "hush-7f1c"
 	client := single(t, cluster.Config{}).Client(t)
 	r := open(t, etcd.Config{Client: client, Namespace: namespace()})

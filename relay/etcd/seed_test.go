@@ -35,6 +35,7 @@ func seedAt40(ctx context.Context, r *etcd.Relay, a, b, w *relaytest.Author) err
 
 // A seed is several writes: before each of them something else may happen, and the process may end after each.
 func TestASeedThatRacesOrWasInterruptedIsJudgedAnew(t *testing.T) {
+	t.Parallel()
 	c := single(t, cluster.Config{})
 	client, other := c.Client(t), c.Client(t)
 	kv := &rivalKV{KV: client.KV}

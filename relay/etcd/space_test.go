@@ -20,6 +20,7 @@ import (
 // A relay is filled to its limit, checkpointed and collected again and again, in an etcd that has room for little more and is compacted as
 // an operator's etcd is.
 func TestNoAlarmIsRaisedByARelayThatIsFilledAndCollectedForEver(t *testing.T) {
+	t.Parallel()
 	const limit = 3 << 20
 	c := single(t, cluster.Config{QuotaBytes: 24 << 20})
 	client, ctx := c.Client(t), t.Context()
@@ -86,6 +87,7 @@ func TestNoAlarmIsRaisedByARelayThatIsFilledAndCollectedForEver(t *testing.T) {
 }
 
 func TestSmallPushesAreKeptApart(t *testing.T) {
+	t.Parallel()
 	const apart = 40 * time.Millisecond
 	client := single(t, cluster.Config{}).Client(t)
 	r := open(t, etcd.Config{Client: client, Namespace: namespace(), Coalesce: apart})
