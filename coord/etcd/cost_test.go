@@ -37,14 +37,18 @@ func costs(t *testing.T, cl *cluster.Cluster, what string, want int, ready func(
 
 // counted is a three-member cluster on which nothing happens but what a test counts: no lease of another test runs out.
 var counted struct {
+	turn sync.Mutex // of the test that counts
 	once sync.Once
 	c    *cluster.Cluster
 	err  error
 }
 
-// alone gives that cluster.
-func alone(t testing.TB) *cluster.Cluster {
+// alone gives that cluster to one test after the other, side by side with tests on others.
+func alone(t *testing.T) *cluster.Cluster {
 	t.Helper()
+	t.Parallel()
+	counted.turn.Lock()
+	t.Cleanup(counted.turn.Unlock)
 	counted.once.Do(func() {
 		// No change of leader while proposals are counted, on a busy machine either.
 		counted.c, counted.err = cluster.Start(context.Background(), cluster.Config{TickMS: 50, ElectionMS: 500, NoFsync: true})

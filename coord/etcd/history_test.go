@@ -61,6 +61,7 @@ func (n *badNetwork) count() int {
 // Every call is settled before it is answered, whatever the network and the leader do, and all answers are those of one
 // ledger. Only of a release may it stay unknown whether the lease was given back or taken.
 func TestAHistoryUnderLostAndLateRequestsAndLeaderChangesIsLinearizable(t *testing.T) {
+	t.Parallel()
 	cl := cluster.New(t, cluster.Config{})
 	seed := [2]uint64{rand.Uint64(), rand.Uint64()}
 	t.Logf("seed %d %d", seed[0], seed[1])

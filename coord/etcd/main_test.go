@@ -29,7 +29,7 @@ var shared struct {
 func TestMain(m *testing.M) {
 	cluster.RunMember()
 	// What runs side by side waits for leases and replies; what the command line says wins.
-	if err := flag.Set("test.parallel", "6"); err != nil {
+	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
 	code := m.Run()

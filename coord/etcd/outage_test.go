@@ -15,6 +15,7 @@ import (
 
 // A leader that is gone costs time and no lease: whoever renews keeps its epoch, nobody else gets it, and work goes on.
 func TestLeasesSurviveTheEndOfTheLeader(t *testing.T) {
+	t.Parallel()
 	cl := cluster.New(t, cluster.Config{})
 	ns := namespace()
 	holder, other := process(t, cl.Client(t), ns), process(t, cl.Client(t), ns)
@@ -70,6 +71,7 @@ func TestLeasesSurviveTheEndOfTheLeader(t *testing.T) {
 }
 
 func TestAGrantOutlastsAnOutageOfMoreThanOneRound(t *testing.T) {
+	t.Parallel()
 	cl := three(t)
 	proxy, err := cl.NewClientProxy()
 	must(t, err)

@@ -30,6 +30,7 @@ func fill(t testing.TB, client *clientv3.Client) {
 }
 
 func TestWithoutSpaceRenewLookAndReleaseWorkAndNothingBegins(t *testing.T) {
+	t.Parallel()
 	cl := cluster.New(t, cluster.Config{Members: 1, QuotaBytes: 16 << 20, NoFsync: true})
 	client := cl.Client(t)
 	ns := namespace()
