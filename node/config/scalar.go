@@ -16,8 +16,12 @@ func (r *reader) span(v value, into *time.Duration, least, most time.Duration) {
 		r.want(v, "a duration such as 90s, 15m or 24h", "")
 		return
 	}
-	if v.Tag == "!!int" || v.Tag == "!!float" {
-		r.fail(v, short(v.Value)+" has no unit", "write "+v.Value+"s, or with ms, m or h")
+	if v.Tag == "!!int" || v.Tag == "!!float" || digits(v.Value) {
+		hint := "write 90s, 15m, 24h or 1h30m"
+		if len(v.Value) < 12 {
+			hint = "write " + v.Value + "s, or with ms, m or h"
+		}
+		r.fail(v, short(v.Value)+" has no unit", hint)
 		return
 	}
 	d, err := time.ParseDuration(v.Value)
@@ -37,6 +41,11 @@ func (r *reader) span(v value, into *time.Duration, least, most time.Duration) {
 	default:
 		*into = d
 	}
+}
+
+// digits reports whether a text is a number in quotes.
+func digits(text string) bool {
+	return text != "" && strings.Trim(text, "0123456789") == ""
 }
 
 // showSpan writes a duration as people do: 24h, not 24h0m0s.
@@ -71,7 +80,7 @@ var sizes = []struct {
 
 // size reads a number of bytes.
 func (r *reader) size(v value, into *int64, most int64) {
-	if v.Kind == yaml.ScalarNode && v.Tag == "!!int" {
+	if v.Kind == yaml.ScalarNode && (v.Tag == "!!int" || digits(v.Value)) {
 		r.fail(v, short(v.Value)+" has no unit", "write B, KiB, MiB or GiB after it")
 		return
 	}
@@ -115,7 +124,7 @@ var periods = []struct {
 // rate reads N/s, N/m or N/h, or none.
 func (r *reader) rate(v value, into *Rate) {
 	const hint = "write 60/m, 5/s, 100/h or none"
-	if v.Kind == yaml.ScalarNode && v.Tag == "!!int" {
+	if v.Kind == yaml.ScalarNode && (v.Tag == "!!int" || digits(v.Value)) {
 		r.fail(v, short(v.Value)+" has no unit", hint)
 		return
 	}
