@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -24,8 +25,14 @@ func plain(s string) string {
 	return out.String()
 }
 
-// told is a message as it may be shown: errors that were joined follow one another on the line.
-func told(message string) string { return plain(strings.ReplaceAll(message, "\n", "; ")) }
+// told is a message as it may be shown: errors that were joined follow one another on the line, and what they call themselves in Go, the
+// name of their package, is left out.
+func told(message string) string {
+	return plain(packageName.ReplaceAllString(strings.ReplaceAll(message, "\n", "; "), "$1"))
+}
+
+// packageName is the name of a package where an error begins.
+var packageName = regexp.MustCompile(`(^|: |; |\()(?:(?:coord|relay|journal|session|checkpoint|seal|oplog|fold|identity|index|embedded|node|dispatch|fence): )+`)
 
 func misleads(r rune) bool {
 	return r != '\t' && unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029' || r == utf8.RuneError

@@ -149,5 +149,13 @@ func (f *serveFlags) join(ctx context.Context) (*embedded.Server, error) {
 	f.member.Dir = filepath.Join(f.dataDir, "member")
 	ctx, cancel := context.WithTimeout(ctx, f.start)
 	defer cancel()
-	return embedded.Join(ctx, f.member)
+	server, err := embedded.Join(ctx, f.member)
+	if used, ok := errors.AsType[*embedded.InUseError](err); ok {
+		flag := "--member-client-listen"
+		if used.Peers {
+			flag = "--member-peer-listen"
+		}
+		return nil, fmt.Errorf("%w; nothing was started: end what listens there, or give another %s", err, flag)
+	}
+	return server, err
 }

@@ -143,7 +143,7 @@ func (be *backend) claim() (*os.File, error) {
 		pid := make([]byte, 20)
 		n, _ := file.ReadAt(pid, 0)
 		file.Close()
-		return nil, fmt.Errorf("device %s is served already from %s, by pid %s", be.device, be.dir, bytes.TrimSpace(pid[:n]))
+		return nil, fmt.Errorf("device %s is served already from %s, by pid %s: leave that one to it, end it first, or give another --data-dir", be.device, be.dir, bytes.TrimSpace(pid[:n]))
 	}
 	if err := file.Truncate(0); err == nil {
 		fmt.Fprintln(file, os.Getpid()) // for people only

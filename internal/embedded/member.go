@@ -2,12 +2,14 @@ package embedded
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	multierror "github.com/hashicorp/go-multierror"
@@ -46,7 +48,7 @@ func Join(ctx context.Context, m Member) (*Server, error) {
 	s := &Server{dir: m.Dir, lock: lock, endpoint: loopback(cfg.ListenClientUrls[0])}
 	if s.etcd, err = embed.StartEtcd(cfg); err != nil {
 		s.Close()
-		return nil, fmt.Errorf("embedded etcd member %s: %w", m.Name, err)
+		return nil, fmt.Errorf("embedded etcd member %s: %w", m.Name, inUse(cfg, err))
 	}
 	select {
 	case <-s.etcd.Server.ReadyNotify():
@@ -59,6 +61,36 @@ func Join(ctx context.Context, m Member) (*Server, error) {
 	}
 	s.Close()
 	return nil, fmt.Errorf("embedded etcd member %s: %w", m.Name, err)
+}
+
+// An InUseError says that another process listens where a member is to listen.
+type InUseError struct {
+	Peers bool // the address for other members; otherwise that for clients
+	URL   string
+	Err   error
+}
+
+func (e *InUseError) Error() string { return fmt.Sprintf("%s is in use: %v", e.URL, e.Err) }
+func (e *InUseError) Unwrap() error { return e.Err }
+
+// inUse says which of the addresses of a member is in use, if that is what is wrong.
+func inUse(cfg *embed.Config, err error) error {
+	listen, ok := errors.AsType[*net.OpError](err)
+	if !ok || !errors.Is(err, syscall.EADDRINUSE) || listen.Addr == nil {
+		return err
+	}
+	_, port, _ := net.SplitHostPort(listen.Addr.String())
+	for _, u := range cfg.ListenClientUrls {
+		if u.Port() == port {
+			return &InUseError{URL: u.String(), Err: err}
+		}
+	}
+	for _, u := range cfg.ListenPeerUrls {
+		if u.Port() == port {
+			return &InUseError{Peers: true, URL: u.String(), Err: err}
+		}
+	}
+	return err
 }
 
 func (m Member) config() (*embed.Config, error) {

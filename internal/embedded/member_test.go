@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -58,6 +59,25 @@ func TestEveryMistakeOfAMemberIsReportedAtOnce(t *testing.T) {
 	for _, want := range []string{"n9", `"x"`, `"http://127.0.0.1"`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not name %s", err, want)
+		}
+	}
+}
+
+func TestAnAddressThatIsInUseIsNamedWithWhatItIsFor(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	used, free := "http://"+taken.Addr().String(), fmt.Sprintf("http://127.0.0.1:%d", freePort(t))
+	for _, peers := range []bool{false, true} {
+		m := Member{Dir: t.TempDir(), Name: "n", Cluster: "n=" + free, PeerListen: free, ClientListen: used}
+		if peers {
+			m.PeerListen, m.ClientListen = used, free
+		}
+		_, err := Join(t.Context(), m)
+		if got, ok := errors.AsType[*InUseError](err); !ok || got.Peers != peers || got.URL != used {
+			t.Errorf("%v; want %s to be in use, for peers: %v", err, used, peers)
 		}
 	}
 }
