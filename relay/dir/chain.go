@@ -41,6 +41,7 @@ type segment struct {
 	base    uint64
 	size    int64     // of the file when it was last looked at
 	mtime   time.Time // then; a hint and nothing more
+	young   bool      // it was so new then that a change since need not show
 	end     int64     // all before it was judged; a group begins there
 	tail    []byte    // the last bytes before end
 	open    bool      // bytes after end do not end a line
@@ -237,9 +238,10 @@ func (c *chain) look(s *segment) error {
 	if err != nil {
 		return gone(err)
 	}
-	if !s.mtime.IsZero() && info.Size() == s.size && info.ModTime().Equal(s.mtime) {
+	if !s.mtime.IsZero() && !s.young && info.Size() == s.size && info.ModTime().Equal(s.mtime) {
 		return nil
 	}
+	now := time.Now()
 	f, err := c.fs.Open(name, os.O_RDONLY)
 	if err != nil {
 		return gone(err)
@@ -258,9 +260,17 @@ func (c *chain) look(s *segment) error {
 	if !bytes.HasPrefix(data, s.tail) {
 		return errChanged
 	}
-	s.size, s.mtime, s.moved = info.Size(), info.ModTime(), true
+	s.size, s.mtime, s.young, s.moved = info.Size(), info.ModTime(), young(info, now), true
 	c.judge(s, data, len(s.tail))
 	return nil
+}
+
+// clockTick is the coarsest clock of a file system, that of FAT.
+const clockTick = 2 * time.Second
+
+// young reports whether a file that was looked at may change without another time of change: it changed within the tick before now.
+func young(info fs.FileInfo, now time.Time) bool {
+	return now.Sub(info.ModTime()).Abs() < clockTick
 }
 
 // gone makes a file that vanished after it was listed one that changed.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/syncnode/syncnode/oplog"
 	"github.com/syncnode/syncnode/relay"
@@ -386,4 +387,23 @@ func TestNamespacesThatShareAFolderDoNotMeet(t *testing.T) {
 	if _, err := dir.Open(dir.Config{Path: filepath.Join(shared, "not", "mounted"), Namespace: "prod"}); !errors.Is(err, relay.ErrNotSent) {
 		t.Errorf("a folder whose parent is missing: %v", err)
 	}
+}
+
+func TestAFileReplacedWithinATickOfTheClockByOneOfItsSizeIsSeen(t *testing.T) {
+	root, a := t.TempDir(), relaytest.NewAuthor("a")
+	push(t, at(t, root), a.Write(t, 5, 60))
+	name := filepath.Join(root, segmentA)
+	good := files(t, root)[segmentA]
+	damage(t, root, a.Ops[2])
+	info, err := os.Stat(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := at(t, root)
+	wantOps(t, pull(t, r)["a"], a.Ops[:2])
+	put(t, name, good)
+	if err := os.Chtimes(name, time.Time{}, info.ModTime()); err != nil {
+		t.Fatal(err)
+	}
+	wantOps(t, pull(t, r)["a"], a.Ops)
 }

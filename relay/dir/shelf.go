@@ -35,6 +35,7 @@ type stored struct {
 	path   string
 	size   int64
 	mtime  time.Time // a hint and nothing more
+	young  bool      // see segment
 	line   checkpointLine
 	err    error // why it does not count; nil if it is whole
 }
@@ -192,10 +193,10 @@ func (r *Relay) judgeShelf(device string, fresh bool, out *books, found map[stri
 			continue // it went meanwhile
 		}
 		found[name] = true
-		if f := r.shelf.files[name]; f != nil && !fresh && f.size == info.Size() && f.mtime.Equal(info.ModTime()) {
+		if f := r.shelf.files[name]; f != nil && !fresh && !f.young && f.size == info.Size() && f.mtime.Equal(info.ModTime()) {
 			continue
 		}
-		f := &stored{device: device, path: name, size: info.Size(), mtime: info.ModTime()}
+		f := &stored{device: device, path: name, size: info.Size(), mtime: info.ModTime(), young: young(info, time.Now())}
 		f.line.Hash = hash // of one that cannot be read its name is all there is
 		_, f.err = f.read(r.fs)
 		r.shelf.files[name] = f
