@@ -211,7 +211,7 @@ func (s *Server) authenticate(r *http.Request) (Caller, *Problem) {
 		}
 		return Caller{}, problem("unauthenticated", "no line of the token file names the certificate")
 	}
-	if on.loopback && s.cfg.Tokens == nil {
+	if on.loopback && !on.mutual && s.cfg.Tokens == nil {
 		return everything("loopback", Observe, Execute), nil
 	}
 	return Caller{}, problem("unauthenticated", "a token or a certificate is required here")

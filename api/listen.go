@@ -78,7 +78,8 @@ var ErrExposed = errors.New("without --tokens or --tls-client-ca everybody who c
 type Listener struct {
 	net.Listener
 	addr     Address
-	loopback bool
+	loopback bool // only this host reaches it
+	mutual   bool // clients may show certificates: then they have to, or a token
 }
 
 // Listen opens an address. A socket has mode 0600 from its first moment, and one that a dead process left is replaced.
@@ -105,7 +106,7 @@ func Listen(a Address, sec Security) (*Listener, error) {
 	if sec.TLS != nil {
 		l = tls.NewListener(l, sec.TLS)
 	}
-	return &Listener{Listener: l, addr: a, loopback: a.Loopback()}, nil
+	return &Listener{Listener: l, addr: a, loopback: a.Loopback(), mutual: sec.mutual()}, nil
 }
 
 func listenUnix(path string) (net.Listener, error) {
@@ -210,6 +211,7 @@ func stat(path string) os.FileInfo {
 // A peer is what is known of the other end of a connection.
 type peer struct {
 	unix, loopback bool
+	mutual         bool
 	known          bool // uid is
 	uid            int
 }
@@ -222,7 +224,7 @@ func peerOf(ctx context.Context) peer {
 }
 
 func (l *Listener) peer(c net.Conn) peer {
-	p := peer{unix: l.addr.Unix != "", loopback: l.loopback}
+	p := peer{unix: l.addr.Unix != "", loopback: l.loopback, mutual: l.mutual}
 	if u, ok := c.RemoteAddr().(user); ok {
 		p.uid, p.known = u.uid, u.known
 	}
