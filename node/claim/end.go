@@ -58,9 +58,20 @@ func (d *Desk) End(ctx context.Context, e End) (Ended, error) {
 	select {
 	case <-c.over:
 	case <-ctx.Done():
-		return Ended{}, fmt.Errorf("end: %w: it is being recorded: %w", coord.ErrIndeterminate, context.Cause(ctx))
+		if !c.isOver() {
+			return Ended{}, fmt.Errorf("end: %w: it is being recorded: %w", coord.ErrIndeterminate, context.Cause(ctx))
+		}
 	}
 	return c.outcome(e)
+}
+
+func (c *claim) isOver() bool {
+	select {
+	case <-c.over:
+		return true
+	default:
+		return false
+	}
 }
 
 // ended is the end as an effect tells it.
