@@ -21,6 +21,7 @@ import (
 // serveFlags are those of a node.
 type serveFlags struct {
 	backendFlags
+	api        listenFlags
 	place      placeFlags
 	pumpEvery  time.Duration
 	checkpoint int
@@ -30,6 +31,9 @@ type serveFlags struct {
 
 const serveLong = `serve keeps this device going: it exchanges the device's log with its peers through the relay, and brings into
 the ledger what earlier processes of the device left open. It ends in good order on TERM or INT, with code 0.
+
+It answers on a unix socket in the data directory, or where --listen says: programs claim runs there, see what
+is going on, and decide. See the section The API in docs/operations.md.
 
 Commands that exec runs on the same data directory are pumped too; both may work at once.
 
@@ -63,6 +67,7 @@ func (f *serveFlags) register(flags *pflag.FlagSet) {
 	f.backendFlags.register(flags)
 	f.registerSegment(flags)
 	f.seal.register(flags)
+	f.api.register(flags)
 	f.place.register(flags, true)
 	flags.DurationVar(&f.pumpEvery, "pump-every", node.DefaultPumpEvery, "how often to look at the relay; news is fetched sooner")
 	flags.IntVar(&f.checkpoint, "checkpoint-every", node.DefaultCheckpointEvery, "take or make a checkpoint, and drop what it covers, once so many `OPS` are in none; 0: never")
@@ -85,6 +90,9 @@ func (f *serveFlags) check() error {
 	if err := f.place.check(true); err != nil {
 		return err
 	}
+	if err := f.api.check(); err != nil {
+		return err
+	}
 	return f.backendFlags.check()
 }
 
@@ -98,6 +106,15 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	door, err := f.api.open(f.dataDir, log, fail)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.behind(ctx, door, log, fail), door.close())
+}
+
+// behind is all that stands behind the API.
+func (f *serveFlags) behind(ctx context.Context, door *door, log *slog.Logger, fail context.CancelCauseFunc) error {
 	if f.member.Name != "" {
 		server, err := f.join(ctx)
 		if err != nil {
@@ -113,7 +130,7 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	if len(f.endpoints) == 0 {
 		log.Warn("the embedded etcd serves one process at a time: commands on this data directory wait while it is served; with --endpoints, or --member-name and --member-cluster, both work at once")
 	}
-	return unlessAsked(ctx, f.serve(ctx, log))
+	return unlessAsked(ctx, f.serve(ctx, door, log))
 }
 
 // unlessAsked leaves out what failed because the process was told to end.

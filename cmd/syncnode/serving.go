@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/syncnode/syncnode/coord"
+	"github.com/syncnode/syncnode/dispatch"
 	"github.com/syncnode/syncnode/journal"
 	"github.com/syncnode/syncnode/node"
 	"github.com/syncnode/syncnode/relay"
@@ -25,17 +26,18 @@ type serving struct {
 	f      *serveFlags
 	be     *backend
 	log    *slog.Logger
+	door   *door
 	relays map[string]relay.Relay
 }
 
 // serve works until ctx ends.
-func (f *serveFlags) serve(ctx context.Context, log *slog.Logger) error {
+func (f *serveFlags) serve(ctx context.Context, door *door, log *slog.Logger) error {
 	be, err := f.open(ctx, use{agent: "serve", write: true, wait: defaultBusyWait})
 	if err != nil {
 		return err
 	}
 	defer be.close()
-	s := &serving{f: f, be: be, log: log, relays: map[string]relay.Relay{}}
+	s := &serving{f: f, be: be, log: log, door: door, relays: map[string]relay.Relay{}}
 	if f.place.relay != "none" {
 		name, r, err := f.place.open(ctx, be, f.namespace)
 		if err != nil {
@@ -78,12 +80,20 @@ func (s *serving) asDevice(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	node, err := s.node(sess)
+	d, err := be.dispatcher()
+	if err != nil {
+		return err
+	}
+	node, err := s.node(sess, d)
+	if err != nil {
+		return err
+	}
+	clients, err := s.clients(d)
 	if err != nil {
 		return err
 	}
 	s.log.Info("serving", "device", be.device, "namespace", be.flags.namespace, "generation", be.coordinator.Generation(), "data_dir", be.dir)
-	return node.Run(ctx)
+	return s.together(ctx, node, clients)
 }
 
 // renew opens the device under a new id, and tells in one notice what happened.
@@ -175,12 +185,8 @@ func (s *serving) session(ctx context.Context) (*session.Session, error) {
 }
 
 // node wires the session, the relays and the dispatcher's settling.
-func (s *serving) node(sess *session.Session) (*node.Node, error) {
+func (s *serving) node(sess *session.Session, d *dispatch.Dispatcher) (*node.Node, error) {
 	be := s.be
-	d, err := be.dispatcher()
-	if err != nil {
-		return nil, err
-	}
 	every := s.f.checkpoint
 	if every == 0 {
 		every = -1
