@@ -3,6 +3,7 @@ module github.com/syncnode/syncnode/examples/guard
 go 1.26.0
 
 require (
+	github.com/lib/pq v1.12.3
 	github.com/syncnode/syncnode v0.0.0
 	modernc.org/sqlite v1.62.0
 )
