@@ -4,7 +4,7 @@ FUZZTIME  ?= 10s
 SOAK      ?= 10m
 FLEETS    ?= 2000
 # Packages whose tests link the etcd server: too heavy to build again for the race detector on each change.
-HEAVY      = /coord/etcd$$|/relay/etcd$$|/test/cluster$$|/test/compose$$|/cmd/syncnode$$|/internal/embedded$$|/node$$
+HEAVY      = /coord/etcd$$|/relay/etcd$$|/test/cluster$$|/test/compose$$|/test/docs$$|/cmd/syncnode$$|/internal/embedded$$|/node$$
 LIGHT      = $(shell $(GO) list ./... | grep -Ev '$(HEAVY)')
 EMBEDDING  = $(shell $(GO) list ./... | grep -E '$(HEAVY)')
 

@@ -36,6 +36,7 @@ var may = map[string][]string{
 
 	"internal/fencesock": {}, // for exec and for nodes
 	"node/output":        {},
+	"test/docs":          {},
 	"node/effect":        {"node/config", "node/output", "dispatch", "coord", "internal/command", "internal/child", "internal/ident"},
 
 	"oplog":         {"internal/ident"},

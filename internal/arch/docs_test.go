@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/syncnode/syncnode/test/docs"
 )
 
 var testNames = regexp.MustCompile("`((?:Test|Fuzz|Benchmark|Example)[A-Za-z0-9_]*)`")
@@ -86,6 +88,21 @@ func TestLinksOfThePagesLeadSomewhere(t *testing.T) {
 			if _, err := os.Stat(filepath.Join(filepath.Dir(page), link[1])); err != nil {
 				t.Errorf("%s links to %s, which is not there", page, link[1])
 			}
+		}
+	}
+}
+
+// What stands in a block is run by test/docs, or the page says why it cannot be.
+func TestEveryBlockThatPeopleCopySaysWhatItIs(t *testing.T) {
+	for _, page := range docs.Pages {
+		text, err := os.ReadFile(filepath.Join("../..", page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if blocks, err := docs.Blocks(string(text)); err != nil {
+			t.Errorf("%s: %v", page, err)
+		} else if len(blocks) < 10 {
+			t.Errorf("%s: %d blocks found: they were lost", page, len(blocks))
 		}
 	}
 }
