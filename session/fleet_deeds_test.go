@@ -135,7 +135,7 @@ func (w *world) publish(m *member, p *place, rnd *rand.Rand) {
 func (w *world) elsewhere(id string) bool {
 	heads := map[oplog.Pos]bool{}
 	for _, p := range w.places {
-		info, err := p.store.Hello(w.t.Context(), "onlooker")
+		info, err := p.store.Look(w.t.Context())
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -198,7 +198,7 @@ func (w *world) late(m *member, _ *place, rnd *rand.Rand) {
 func (w *world) power(m *member, _ *place, rnd *rand.Rand) { m.cut(loss(rnd)) }
 
 // keep makes the copy of a relay that is put back later; empty and putBack are its losses.
-func (w *world) keep(_ *member, p *place, _ *rand.Rand) { p.yesterday = p.store.Copy() }
+func (w *world) keep(_ *member, p *place, _ *rand.Rand) { p.yesterday = p.store.copied() }
 
 func (w *world) empty(_ *member, p *place, _ *rand.Rand) {
 	if w.losing && w.allMet() {
@@ -210,9 +210,9 @@ func (w *world) putBack(_ *member, p *place, rnd *rand.Rand) {
 	if !w.losing || !w.allMet() || p.yesterday == nil {
 		return
 	}
-	store := p.yesterday.Copy()
+	store := p.yesterday.copied()
 	if rnd.IntN(2) == 0 {
-		store.SetGeneration(rnd.Uint64())
+		store.setGeneration(rnd.Uint64())
 	}
 	p.lose(store)
 }
@@ -255,11 +255,11 @@ func (w *world) restore(m *member, _ *place, _ *rand.Rand) {
 func (w *world) alike(b *backup) bool {
 	ahead := 0
 	for _, p := range w.places {
-		info, err := p.store.Hello(w.t.Context(), b.host.name)
+		info, err := p.store.Look(w.t.Context())
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		if info.Known && (!b.any || info.Head.Seq > b.head.Seq) {
+		if at, known := info.Heads[b.host.name]; known && (!b.any || at.Seq > b.head.Seq) {
 			ahead++
 		}
 	}

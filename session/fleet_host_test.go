@@ -94,8 +94,8 @@ type place struct {
 	relay.Collector
 	relay.Relay
 	w         *world
-	store     *memory.Relay
-	yesterday *memory.Relay
+	store     store
+	yesterday store
 	small     bool                       // its pages are
 	faulty    *relaytest.FaultyCollector // what devices talk to
 	missed    map[string]bool            // families that were not here since the store was made
@@ -104,7 +104,7 @@ type place struct {
 }
 
 // lose puts another store in the place of the one there is.
-func (p *place) lose(store *memory.Relay) {
+func (p *place) lose(store store) {
 	p.use(store)
 	p.miss()
 }
@@ -118,15 +118,18 @@ func (p *place) miss() {
 }
 
 // use makes a store the one that the place has.
-func (p *place) use(store *memory.Relay) {
+func (p *place) use(store store) {
 	p.store, p.Collector, p.Relay = store, store, store
 	if p.small {
 		p.Relay = smallPages{store}
 	}
 }
 
-func (w *world) newStore() *memory.Relay {
-	return memory.New(memory.Config{Grace: -1, Now: w.wall.Now})
+func (w *world) newStore() store {
+	if w.folders {
+		return newShared(w, faultfs.New())
+	}
+	return inMemory{memory.New(memory.Config{Grace: -1, Now: w.wall.Now})}
 }
 
 // Push notes what the relay accepted, whether or not the device hears of it.

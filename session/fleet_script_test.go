@@ -25,12 +25,19 @@ type step struct {
 
 // A script is a fleet and what happens to it, the same whenever it is played.
 type script struct {
-	fleet uint64 // seed of how many devices and relays there are
-	steps []step
+	fleet   uint64 // seed of how many devices and relays there are
+	folders bool   // the relays are in folders
+	steps   []step
 }
+
+// inFolders is before the seed of a fleet whose relays are in folders.
+const inFolders = "dir:"
 
 func (s script) String() string {
 	var b strings.Builder
+	if s.folders {
+		b.WriteString(inFolders)
+	}
 	fmt.Fprint(&b, s.fleet)
 	for _, st := range s.steps {
 		fmt.Fprintf(&b, " %s/%d/%d", st.do, st.who, st.seed)
@@ -44,14 +51,15 @@ func parseScript(text string, steps int) (script, error) {
 	if len(words) == 0 {
 		return script{}, fmt.Errorf("a script begins with the seed of its fleet")
 	}
-	fleet, err := strconv.ParseUint(words[0], 10, 64)
+	number, folders := strings.CutPrefix(words[0], inFolders)
+	fleet, err := strconv.ParseUint(number, 10, 64)
 	if err != nil {
 		return script{}, err
 	}
 	if len(words) == 1 {
-		return written(fleet, steps), nil
+		return written(fleet, folders, steps), nil
 	}
-	s := script{fleet: fleet}
+	s := script{fleet: fleet, folders: folders}
 	for _, w := range words[1:] {
 		part := strings.Split(w, "/")
 		if len(part) != 3 || deeds[part[0]].run == nil {
@@ -68,7 +76,7 @@ func parseScript(text string, steps int) (script, error) {
 }
 
 // written is the script of a seed.
-func written(seed uint64, n int) script {
+func written(seed uint64, folders bool, n int) script {
 	rnd := newRand(seed)
 	var often []string
 	for _, name := range deedNames {
@@ -76,7 +84,7 @@ func written(seed uint64, n int) script {
 			often = append(often, name)
 		}
 	}
-	s := script{fleet: seed}
+	s := script{fleet: seed, folders: folders}
 	for range n {
 		s.steps = append(s.steps, step{often[rnd.IntN(len(often))], rnd.Uint64N(60), rnd.Uint64N(10_000)})
 	}
@@ -110,7 +118,7 @@ func play(t *testing.T, s script) (trouble string, log []string) {
 			trouble = fmt.Sprintf("panic: %v\n%s", got, debug.Stack())
 		}
 	}()
-	w := newWorld(tr, s.fleet)
+	w := newWorld(tr, s.fleet, s.folders)
 	for i, st := range s.steps {
 		tr.note("%d: %s/%d/%d", i, st.do, st.who, st.seed)
 		w.take(st)
@@ -124,7 +132,7 @@ func play(t *testing.T, s script) (trouble string, log []string) {
 func shrink(t *testing.T, s script, deadline time.Time) script {
 	for size := max(len(s.steps)/2, 1); size > 0; size /= 2 {
 		for at := 0; at+size <= len(s.steps) && time.Now().Before(deadline); {
-			less := script{s.fleet, slices.Concat(s.steps[:at], s.steps[at+size:])}
+			less := script{s.fleet, s.folders, slices.Concat(s.steps[:at], s.steps[at+size:])}
 			if trouble, _ := play(t, less); trouble != "" {
 				s = less
 			} else {
@@ -167,6 +175,9 @@ func number(t *testing.T, name string, otherwise int) int {
 	return n
 }
 
+// folderEvery is how many seeds there are for one fleet whose relays are in folders.
+const folderEvery = 5
+
 // Every script ends with a fleet that has healed: see world.heal for what that means. FLEET is a seed or a script, FLEET_RUNS a number of
 // new seeds in place of the usual few, FLEET_STEPS the length of their scripts.
 func TestAFleetHealsFromAnything(t *testing.T) {
@@ -186,7 +197,7 @@ func TestAFleetHealsFromAnything(t *testing.T) {
 	}
 	seed := first
 	for ; seed < first+uint64(runs) && !t.Failed(); seed++ {
-		try(t, written(seed, steps))
+		try(t, written(seed, seed%folderEvery == 0, steps))
 	}
 	t.Logf("%d fleets of %d steps", seed-first, steps)
 }

@@ -33,7 +33,8 @@ type world struct {
 	retired []string                    // ids that nobody writes under any more
 	// losing: the relays lose what they hold; otherwise devices are restored from older copies. Both at once may lose the last copy of an
 	// op, or of a chain whose author is gone, which nobody promises to keep.
-	losing bool
+	losing  bool
+	folders bool // the relays are in folders
 }
 
 type chainSeq struct {
@@ -67,10 +68,10 @@ type backup struct {
 	before *host
 }
 
-func newWorld(t *trial, seed uint64) *world {
+func newWorld(t *trial, seed uint64, folders bool) *world {
 	rnd := newRand(seed)
 	w := &world{
-		t: t, wall: newWall(), ids: map[chainSeq]oplog.OpID{}, ops: map[oplog.OpID]oplog.Op{},
+		t: t, wall: newWall(), folders: folders, ids: map[chainSeq]oplog.OpID{}, ops: map[oplog.OpID]oplog.Op{},
 		owed: map[oplog.OpID]debt{}, again: map[oplog.OpID][]oplog.OpID{},
 	}
 	for range 3 + rnd.IntN(3) {
