@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/syncnode/syncnode/dispatch"
 	"github.com/syncnode/syncnode/node/config"
@@ -100,14 +101,15 @@ func TestAChildThatPrintsAGigabyteEndsAndCostsLittleMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	most := uint64(0)
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
 	for done := false; !done; {
 		select {
 		case <-e.Done():
 			done = true
-		default:
+		case <-look.C:
 			runtime.ReadMemStats(&now)
 			most = max(most, now.HeapInuse)
-			runtime.Gosched()
 		}
 	}
 	if got := e.Ended(); !got.OK() {

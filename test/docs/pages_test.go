@@ -112,6 +112,11 @@ while IFS= read -r -u 9 step; do eval "$(base64 -d <<<"$step")"; echo "$DOCS_PRO
 func open(t *testing.T, bin string) *session {
 	t.Helper()
 	dir := t.TempDir()
+	tmp, err := os.MkdirTemp("", "docs-") // a killed program leaves things there; the name is short, for sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(tmp) })
 	module, err := filepath.Abs(root)
 	if err != nil {
 		t.Fatal(err)
@@ -119,7 +124,7 @@ func open(t *testing.T, bin string) *session {
 	s := &session{t: t, dir: dir, mark: "DOCS_PAGE=" + dir, names: names{}, ports: map[string]string{}, wake: make(chan struct{}, 1)}
 	cmd := exec.Command("bash", "--norc", "-c", shell)
 	cmd.Dir = dir
-	cmd.Env = append(goEnv(t), s.mark, "HOME="+dir, "TMPDIR="+os.TempDir(), "LANG=C.UTF-8", "DOCS_PROMPT="+prompt, "DOCS_ROOT="+module,
+	cmd.Env = append(goEnv(t), s.mark, "HOME="+dir, "TMPDIR="+tmp, "LANG=C.UTF-8", "DOCS_PROMPT="+prompt, "DOCS_ROOT="+module,
 		"PATH="+bin+":"+os.Getenv("PATH"))
 	cmd.Env = append(cmd.Env, "SYNCNODE_MEMBER_CLIENT_LISTEN=http://"+s.portFor("127.0.0.1:2379")) // its default
 	stdin, err := cmd.StdinPipe()
