@@ -76,6 +76,8 @@ var may = map[string][]string{
 	"node/events":      {"coord"},
 	"node/claim":       {"coord", "dispatch", "node/events", "node/hold", "internal/ident"},
 	"api":              {"coord", "dispatch", "node/claim", "node/events", "internal/ident"},
+	"node/missed":      {"oplog", "schedule", "schedule/due", "internal/ident"},
+	"node/work":        {"coord", "dispatch", "schedule", "schedule/due", "node/config", "node/hold", "node/owner", "node/missed", "internal/ident"},
 }
 
 // why says, for an arrow that people are tempted to draw, what it would break.
