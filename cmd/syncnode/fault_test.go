@@ -9,12 +9,15 @@ import (
 	"time"
 )
 
-func TestAnEtcdThatIsNotThereIsToldWithinFiveSeconds(t *testing.T) {
+// What is refused is not tried for as long as what is silent. That it takes less than five seconds where a call takes none is held in package
+// dispatch.
+func TestAnEtcdThatIsNotThereIsToldLongBeforeTheBackendTimeout(t *testing.T) {
+	t.Parallel()
 	h := hosts(t, 1, []string{"http://127.0.0.1:1"})[0]
 	began := time.Now()
 	h.call("exec", "--agent", "a", "--occurrence", "k", "--", "touch", "ran").want(125, "http://127.0.0.1:1", "refused", "the command was not run")
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("it took %s, want at most 5 s", took)
+	if took := time.Since(began); took > patience/2 { // the backend timeout of a host is all of it
+		t.Errorf("it took %s", took)
 	}
 	h.notThere("ran")
 	h.call("run", "list").want(1, "http://127.0.0.1:1", "refused")

@@ -13,8 +13,8 @@ import (
 // syncnode on PATH, the program itself, so that also a child of a run finds it.
 func TestMain(m *testing.M) {
 	cluster.RunMember()
-	// Most tests wait for processes of their own; what the command line says wins.
-	if err := flag.Set("test.parallel", "6"); err != nil {
+	// Most tests wait for processes of their own, and some for their turn; what the command line says wins.
+	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
 	testscript.Main(suite{m}, map[string]func(){"syncnode": main})

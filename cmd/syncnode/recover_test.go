@@ -46,7 +46,7 @@ func (h host) epoch(agent, occurrence string) int {
 
 // The runbook "Restore etcd from a snapshot" of docs/operations.md, step by step.
 func TestTheRunbookOfARestoreBringsBackEveryRunAndEveryEpoch(t *testing.T) {
-	c := lone.get(t)
+	c := lone.alone(t)
 	fleet := spaced(hosts(t, 6, c.Endpoints()), "runbook")
 	cron, other, lostDisk, node, bystander, admin := fleet[0], fleet[1], fleet[2], fleet[3], fleet[4], fleet[5]
 	cron.run("job", "before")
@@ -140,7 +140,7 @@ func TestTheRunbookOfARestoreBringsBackEveryRunAndEveryEpoch(t *testing.T) {
 }
 
 func TestAnAdoptedLedgerIsToldWhatWasDoneUnderTheEarlierOne(t *testing.T) {
-	c := lone.get(t)
+	c := lone.alone(t)
 	fleet := spaced(hosts(t, 2, c.Endpoints()), "adopted")
 	a, b := fleet[0], fleet[1]
 	a.run("job", "one")
@@ -166,7 +166,7 @@ func TestAnAdoptedLedgerIsToldWhatWasDoneUnderTheEarlierOne(t *testing.T) {
 }
 
 func TestALedgerThatGoesBackTwiceIsWaitedForTwice(t *testing.T) {
-	c := lone.get(t)
+	c := lone.alone(t)
 	a := spaced(hosts(t, 1, c.Endpoints()), "twice")[0]
 	a.run("job", "one")
 	a.call("recover", "begin", "--reason", "a drill").want(0)

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -185,15 +186,21 @@ func testFleet(t *testing.T, fleet []host, start func(i int) server) {
 	together(3, func(i int) { nodes[i].stops() }) // also where the first to go takes the quorum along
 }
 
-// freePorts are free now; nobody holds them.
+// freePorts are free, and stay so: they lie below those that the kernel gives to connections.
 func freePorts(t *testing.T, n int) []int {
 	t.Helper()
-	ports := make([]int, n)
-	for i := range ports {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		must(t, err)
+	var ports []int
+	for try := 0; len(ports) < n; try++ {
+		port := 16384 + rand.IntN(16384)
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			if try > 100 {
+				t.Fatal(err)
+			}
+			continue
+		}
 		defer l.Close()
-		ports[i] = l.Addr().(*net.TCPAddr).Port
+		ports = append(ports, port)
 	}
 	return ports
 }
@@ -307,9 +314,8 @@ func TestAFullRelayIsToldOnceRaisesNoAlarmAndStopsNoRun(t *testing.T) {
 	}
 }
 
-// Not parallel: it stops a whole cluster.
 func TestANodeOutlivesTheLossOfEtcd(t *testing.T) {
-	c := lone.get(t)
+	c := lone.alone(t)
 	fleet := spaced(hosts(t, 2, c.Endpoints()), "loss")
 	nodes := []server{fleet[0].serve(), fleet[1].serve()}
 	fleet[0].run("loss", "before")

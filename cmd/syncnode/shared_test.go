@@ -10,6 +10,7 @@ import (
 
 // A lazyCluster is started by the first test that needs it.
 type lazyCluster struct {
+	turn sync.Mutex // of the test that has it alone
 	once sync.Once
 	c    *cluster.Cluster
 	err  error
@@ -30,6 +31,15 @@ func (l *lazyCluster) get(t *testing.T) *cluster.Cluster {
 		t.Fatal(l.err)
 	}
 	return l.c
+}
+
+// alone gives it to one test after the other, side by side with those of the other cluster.
+func (l *lazyCluster) alone(t *testing.T) *cluster.Cluster {
+	t.Helper()
+	t.Parallel()
+	l.turn.Lock()
+	t.Cleanup(l.turn.Unlock)
+	return l.get(t)
 }
 
 func closeShared() {

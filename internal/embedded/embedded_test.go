@@ -15,7 +15,7 @@ import (
 
 func open(t *testing.T, cfg Config) *Server {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	s, err := Open(ctx, cfg)
 	if err != nil {

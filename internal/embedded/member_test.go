@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"strings"
 	"testing"
@@ -12,14 +13,20 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
+// freePort is free, and stays so: it lies below those that the kernel gives to connections.
 func freePort(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for try := 0; ; try++ {
+		port := 16384 + rand.IntN(16384)
+		l, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
+		if err == nil {
+			l.Close()
+			return port
+		}
+		if try > 100 {
+			t.Fatal(err)
+		}
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 func TestThreeMembersFormOneCluster(t *testing.T) {
@@ -27,7 +34,7 @@ func TestThreeMembersFormOneCluster(t *testing.T) {
 	for i := range 3 {
 		names = append(names, fmt.Sprintf("n%d=http://127.0.0.1:%d", i, freePort(t)))
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	servers := make([]*Server, 3)
 	var joining errgroup.Group
