@@ -171,6 +171,22 @@ func (c *Clusters) Known(namespace string) ([]string, error) {
 	return slices.Compact(out), nil
 }
 
+// Behind lists the generations of a namespace that were seen behind any of the endpoints, ordered.
+func (c *Clusters) Behind(namespace string, endpoints []string) ([]string, error) {
+	r, err := c.read()
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, e := range endpoints {
+		if i, found := slices.BinarySearchFunc(r.Seen, seen{Namespace: namespace, Endpoint: endpointName(e)}, compareSeen); found {
+			out = append(out, r.Seen[i].Generation)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
+}
+
 // Earlier lists the generations of a namespace in whose place the given one was adopted, ordered.
 func (c *Clusters) Earlier(namespace, generation string) ([]string, error) {
 	r, err := c.read()

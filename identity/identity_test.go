@@ -184,6 +184,9 @@ func TestAnotherGenerationBehindTheSameEndpointIsRefused(t *testing.T) {
 	if was, err := c.Earlier("default", genB); err != nil || !slices.Equal(was, []string{genA}) {
 		t.Errorf("adopted in the place of %v, %v", was, err)
 	}
+	if behind, err := c.Behind("default", []string{"HTTPS://e1:2379/", "https://e2:2379", "https://new"}); err != nil || !slices.Equal(behind, []string{genA, genB}) {
+		t.Errorf("behind e1 and e2: %v, %v", behind, err)
+	}
 	if was, err := c.Earlier("other", genB); err != nil || len(was) != 0 {
 		t.Errorf("another namespace: in the place of %v, %v", was, err)
 	}

@@ -40,6 +40,10 @@ func TestWithoutSpaceRenewLookAndReleaseWorkAndNothingBegins(t *testing.T) {
 	_, err := c.Begin(bounded(t), open)
 	must(t, err)
 	fill(t, client)
+	health, err := Health(bounded(t), DialConfig{Endpoints: cl.Endpoints()})
+	if err != nil || len(health[0].Alarms) != 1 || health[0].Alarms[0].Kind != "NOSPACE" || health[0].Alarms[0].Member != health[0].Member || health[0].Quota != 16<<20 {
+		t.Errorf("health %+v, %v", health, err)
+	}
 
 	if l, err := c.Renew(bounded(t), "a", "d1", held.Epoch, ttl); err != nil || l.Epoch != held.Epoch {
 		t.Errorf("renew: %+v, %v", l, err)

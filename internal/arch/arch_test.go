@@ -55,6 +55,7 @@ var may = map[string][]string{
 	"coord/coordtest":      {"coord", "internal/ident"},
 
 	"internal/recovery": {"coord", "internal/book"},
+	"internal/doctor":   {"coord", "coord/etcd"}, // it tells what etcd says of itself
 
 	"relay":           {"oplog", "internal/ident"},
 	"relay/memory":    {"relay", "oplog", "internal/ident"},
