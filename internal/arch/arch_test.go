@@ -52,6 +52,7 @@ var may = map[string][]string{
 	"coord/internal/rules": {"coord"},
 	"coord/memory":         {"coord", "coord/internal/rules", "internal/ident"},
 	"coord/etcd":           {"coord", "coord/internal/rules", "internal/ident"},
+	"coord/remote":         {"coord", "internal/wire"},
 	"coord/coordtest":      {"coord", "internal/ident"},
 
 	"internal/recovery": {"coord", "internal/book"},

@@ -260,7 +260,7 @@ func (c *Client) read(resp *http.Response, q Question, id string) error {
 	case kind != MediaType:
 		return fmt.Errorf("answered with content type %.80q, not %s: not a syncnode", kind, MediaType)
 	}
-	body := bufio.NewReaderSize(io.LimitReader(resp.Body, c.cfg.MaxAnswer+c.cfg.MaxTail+2), 64<<10)
+	body := bufio.NewReaderSize(io.LimitReader(resp.Body, c.cfg.MaxAnswer+c.cfg.MaxTail+2), 16<<10)
 	line, err := readLine(body, c.cfg.MaxAnswer)
 	if err != nil {
 		return fmt.Errorf("the answer: %w", err)

@@ -114,7 +114,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // question reads the first line.
 func (h *Handler) question(w http.ResponseWriter, r *http.Request) (envelope, *Tail, *Problem) {
 	most := h.MaxAsk + h.MaxTail + 1
-	body := bufio.NewReaderSize(http.MaxBytesReader(w, r.Body, most), 64<<10)
+	body := bufio.NewReaderSize(http.MaxBytesReader(w, r.Body, most), 16<<10)
 	line, err := readLine(body, h.MaxAsk)
 	if err != nil {
 		if errors.Is(err, errLong) {
@@ -161,7 +161,7 @@ func (h *Handler) answer(w http.ResponseWriter, id string, a Answer) {
 	w.Header().Set("Content-Type", MediaType)
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	out := bufio.NewWriterSize(w, 64<<10)
+	out := bufio.NewWriterSize(w, 16<<10)
 	_, err = out.Write(line)
 	if err == nil && a.Tail != nil {
 		err = a.Tail(out)

@@ -246,3 +246,21 @@ func isID(s string) bool {
 	}
 	return true
 }
+
+// A Said is an error in the words of the server that matches what the server's own error matched.
+type Said struct {
+	Text string
+	Is   []error // sentinels and typed errors
+}
+
+func (e *Said) Error() string   { return e.Text }
+func (e *Said) Unwrap() []error { return e.Is }
+
+// Bounded is a text of others, cut to what a message can bear.
+func Bounded(s string) string {
+	const most = 1000
+	if len(s) > most {
+		return s[:most] + "…"
+	}
+	return s
+}
