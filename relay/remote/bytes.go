@@ -125,16 +125,25 @@ func (a *infoAnswer) info() relay.Info {
 	return i
 }
 
+// check refuses what is no answer to a hello.
 func (a *infoAnswer) check() error {
-	if !hexDigits(a.Instance, 32) || a.Checkpoint != "" && !hexDigits(a.Checkpoint, 64) {
-		return errors.New("no instance, or no name of a checkpoint")
+	if a.Instance == "" {
+		return errors.New("no instance")
 	}
 	if a.Head != nil {
 		if err := a.Head.check(); err != nil {
 			return err
 		}
 	}
-	return errors.Join(checkRole(a.Role), relay.CheckFrontier(a.Heads), relay.CheckFrontier(a.Floor), relay.CheckFrontier(a.Acked))
+	return errors.Join(a.checkStore(), checkRole(a.Role), relay.CheckFrontier(a.Acked))
+}
+
+// checkStore refuses what no store is. One in which no device was yet has no instance.
+func (a *infoAnswer) checkStore() error {
+	if a.Instance != "" && !hexDigits(a.Instance, 32) || a.Checkpoint != "" && !hexDigits(a.Checkpoint, 64) {
+		return errors.New("no instance, or no name of a checkpoint")
+	}
+	return errors.Join(relay.CheckFrontier(a.Heads), relay.CheckFrontier(a.Floor))
 }
 
 func (h head) check() error {
@@ -171,7 +180,7 @@ func (a *pushedAnswer) pushed() relay.Pushed { return relay.Pushed(*a) }
 func pageOf(p relay.Page) pageAnswer {
 	a := pageAnswer{Ops: len(p.Ops), More: p.More, Broken: map[string]string{}}
 	for d, err := range p.Broken {
-		a.Broken[d] = bounded(err.Error())
+		a.Broken[d] = wire.Bounded(err.Error())
 	}
 	return a
 }
@@ -191,7 +200,7 @@ func (a *pageAnswer) page(ops []oplog.Op) relay.Page {
 		if p.Broken == nil {
 			p.Broken = map[string]error{}
 		}
-		p.Broken[d] = &said{text: bounded(why), is: []error{relay.ErrCorrupt}}
+		p.Broken[d] = &wire.Said{Text: wire.Bounded(why), Is: []error{relay.ErrCorrupt}}
 	}
 	return p
 }
@@ -329,13 +338,4 @@ func counts(m map[string]int) map[string]int {
 
 func hexDigits(s string, n int) bool {
 	return len(s) == n && strings.Trim(s, "0123456789abcdef") == ""
-}
-
-// bounded is a text for people.
-func bounded(s string) string {
-	const most = 1000
-	if len(s) > most {
-		return s[:most] + "…"
-	}
-	return s
 }

@@ -79,6 +79,7 @@ func deeds(t *testing.T) []deed {
 	c := sealed(relay.Checkpoint{Author: "a", Frontier: at, Body: []byte("state")})
 	return []deed{
 		{"hello", func(ctx context.Context, r *remote.Relay) error { _, err := r.Hello(ctx, "a"); return err }},
+		{"look", func(ctx context.Context, r *remote.Relay) error { _, err := r.Look(ctx); return err }},
 		{"push", func(ctx context.Context, r *remote.Relay) error {
 			got, err := r.Push(ctx, "a", ops)
 			if err == nil && got.Accepted+got.Duplicate != 4 {

@@ -16,13 +16,13 @@ import (
 type Call struct {
 	// Verb is the call: one of Verbs.
 	Verb string
-	// Device is for whom it acts; empty for a call that acts for none: roster, hint, checkpoint, collect.
+	// Device is for whom it acts; empty for a call that acts for none: look, roster, hint, checkpoint, collect.
 	Device string
 }
 
 // Verbs are the calls that a handler answers, each a POST to Prefix and its name.
 func Verbs() []string {
-	return []string{"hello", "push", "pull", "ack", "register", "roster", "hint", "put-checkpoint", "seed", "checkpoint", "collect"}
+	return []string{"hello", "look", "push", "pull", "ack", "register", "roster", "hint", "put-checkpoint", "seed", "checkpoint", "collect"}
 }
 
 // A HandlerConfig says what is served to whom. Both fields are required.
@@ -45,7 +45,7 @@ func NewHandler(cfg HandlerConfig) http.Handler {
 		Refuse: func(err error) *wire.Problem { return refuse(err, nil) },
 	}
 	w.Verbs = map[string]func(*wire.Call) (wire.Answer, error){
-		"hello": h.hello, "push": h.push, "pull": h.pull, "ack": h.ack, "register": h.register, "roster": h.roster, "hint": h.hint,
+		"hello": h.hello, "look": h.look, "push": h.push, "pull": h.pull, "ack": h.ack, "register": h.register, "roster": h.roster, "hint": h.hint,
 		"put-checkpoint": h.put, "seed": h.put, "checkpoint": h.checkpoint, "collect": h.collect,
 	}
 	return w
@@ -89,6 +89,18 @@ func (h *handler) hello(c *wire.Call) (wire.Answer, error) {
 		return wire.Answer{}, err
 	}
 	info, err := h.Relay.Hello(c.Context(), ask.Device)
+	return wire.Answer{Body: infoOf(info)}, err
+}
+
+func (h *handler) look(c *wire.Call) (wire.Answer, error) {
+	if err := h.begin(c, &struct{}{}, nil); err != nil {
+		return wire.Answer{}, err
+	}
+	looker, ok := h.Relay.(relay.Looker)
+	if !ok {
+		return wire.Answer{}, errNoLooker
+	}
+	info, err := looker.Look(c.Context())
 	return wire.Answer{Body: infoOf(info)}, err
 }
 
@@ -186,7 +198,10 @@ func (h *handler) hint(c *wire.Call) (wire.Answer, error) {
 	return wire.Answer{Body: hintAnswer{Moved: err == nil}}, nil
 }
 
-var errNoCollector = &relay.InvalidError{Err: errors.New("the relay that is served keeps no checkpoints")}
+var (
+	errNoCollector = &relay.InvalidError{Err: errors.New("the relay that is served keeps no checkpoints")}
+	errNoLooker    = &relay.InvalidError{Err: errors.New("the relay that is served cannot be looked at without a trace")}
+)
 
 func (h *handler) collector() (relay.Collector, error) {
 	if c, ok := h.Relay.(relay.Collector); ok {

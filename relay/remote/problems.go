@@ -144,9 +144,9 @@ func (f *facts) put(err error) {
 	} else if e, ok := errors.AsType[*relay.GapError](err); ok {
 		f.Gap = (*gapFacts)(e)
 	} else if e, ok := errors.AsType[*relay.ForeignError](err); ok {
-		f.Foreign = &foreignFacts{e.Device, bounded(e.OpDevice)}
+		f.Foreign = &foreignFacts{e.Device, wire.Bounded(e.OpDevice)}
 	} else if e, ok := errors.AsType[*relay.BadOpError](err); ok {
-		f.BadOp = &badOpFacts{Device: e.Device, Seq: e.Seq, Why: bounded(e.Err.Error())}
+		f.BadOp = &badOpFacts{Device: e.Device, Seq: e.Seq, Why: wire.Bounded(e.Err.Error())}
 		if clock, ok := errors.AsType[*oplog.ClockError](e.Err); ok {
 			f.BadOp.Clock = (*clockFacts)(clock)
 		}
@@ -180,13 +180,13 @@ func (f *facts) error(name string) (typed, impossible error) {
 	case name == "foreign" && f.Foreign != nil:
 		return (*relay.ForeignError)(f.Foreign), relay.CheckDevice(f.Foreign.Device)
 	case name == "bad-op" && f.BadOp != nil:
-		e := &relay.BadOpError{Device: f.BadOp.Device, Seq: f.BadOp.Seq, Err: errors.New(bounded(f.BadOp.Why))}
+		e := &relay.BadOpError{Device: f.BadOp.Device, Seq: f.BadOp.Seq, Err: errors.New(wire.Bounded(f.BadOp.Why))}
 		if f.BadOp.Clock != nil {
 			e.Err = (*oplog.ClockError)(f.BadOp.Clock)
 		}
 		return e, errors.Join(relay.CheckDevice(e.Device), checkSeq(e.Seq))
 	case name == "size" && f.Size != nil:
-		f.Size.What = bounded(f.Size.What)
+		f.Size.What = wire.Bounded(f.Size.What)
 		return (*relay.SizeError)(f.Size), nil
 	case name == "full" && f.Full != nil:
 		return (*relay.FullError)(f.Full), nil
@@ -195,7 +195,7 @@ func (f *facts) error(name string) (typed, impossible error) {
 	case name == "behind" && f.Behind != nil:
 		return (*relay.BehindError)(f.Behind), nil
 	case name == "contradiction" && f.Contradiction != nil:
-		f.Contradiction.Why = bounded(f.Contradiction.Why)
+		f.Contradiction.Why = wire.Bounded(f.Contradiction.Why)
 		return (*relay.ContradictionError)(f.Contradiction), relay.CheckDevice(f.Contradiction.Device)
 	case name == "not-stable" && f.NotStable != nil:
 		return &relay.NotStableError{Device: f.NotStable.Device, Reason: relay.Reason(f.NotStable.Reason)}, errors.Join(relay.CheckDevice(f.NotStable.Device), f.NotStable.Reason.check())
@@ -238,18 +238,9 @@ func refuse(err error, pushed *relay.Pushed) *wire.Problem {
 	return p
 }
 
-// A said is an error in the words of the server that matches what the server's own matched.
-type said struct {
-	text string
-	is   []error // sentinels, and the typed error
-}
-
-func (e *said) Error() string   { return e.text }
-func (e *said) Unwrap() []error { return e.is }
-
 // A refusal is what the server refused: the error that its relay gave.
 type refusal struct {
-	said
+	wire.Said
 	pushed relay.Pushed
 	typed  error
 }
@@ -270,14 +261,14 @@ func (r *Relay) translate(verb string, err error) error {
 
 // refused reads a problem that answers the call.
 func (r *Relay) refused(verb string, p *wire.Problem) error {
-	text := fmt.Sprintf("%s at %s: %s", verb, r.c.Place(), bounded(p.Error()))
+	text := fmt.Sprintf("%s at %s: %s", verb, r.c.Place(), wire.Bounded(p.Error()))
 	switch p.Name() {
 	case "denied":
-		return &said{text, []error{ErrDenied, relay.ErrNotSent}}
+		return &wire.Said{Text: text, Is: []error{ErrDenied, relay.ErrNotSent}}
 	case "format":
 		return fmt.Errorf("%s at %s: %w", verb, r.c.Place(), &FormatError{Spoken: format, Offered: p.Formats})
 	case "malformed":
-		return &said{text, []error{relay.ErrInvalid}}
+		return &wire.Said{Text: text, Is: []error{relay.ErrInvalid}}
 	}
 	name, ours := strings.CutPrefix(p.Name(), "relay-")
 	var f facts
@@ -287,7 +278,7 @@ func (r *Relay) refused(verb string, p *wire.Problem) error {
 	if err := wire.Decode(p.Facts, &f); err != nil {
 		return r.impossible(verb, err)
 	}
-	e := &refusal{said: said{text: text}}
+	e := &refusal{Said: wire.Said{Text: text}}
 	typed, err := f.error(name)
 	if err != nil {
 		return r.impossible(verb, err)
@@ -300,10 +291,10 @@ func (r *Relay) refused(verb string, p *wire.Problem) error {
 		if final(answers[i].err) && !errors.Is(typed, answers[i].err) {
 			return r.impossible(verb, fmt.Errorf("a %s without its facts: %s", n, text))
 		}
-		e.is = append(e.is, answers[i].err)
+		e.Is = append(e.Is, answers[i].err)
 	}
 	if typed != nil {
-		e.typed, e.is = typed, append(e.is, typed)
+		e.typed, e.Is = typed, append(e.Is, typed)
 	}
 	if f.Pushed != nil {
 		e.pushed = f.Pushed.pushed()

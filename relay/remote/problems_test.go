@@ -146,13 +146,16 @@ func TestARelayOfAnotherFormatIsRefusedWithASentence(t *testing.T) {
 // plainRelay is a relay that does no more than it must.
 type plainRelay struct{ relay.Relay }
 
-func TestARelayThatCollectsNothingSaysSo(t *testing.T) {
+func TestARelayThatDoesNoMoreThanItMustSaysSo(t *testing.T) {
 	r := dial(t, remote.Config{URL: serve(t, plainRelay{memory.New(memory.Config{})})})
 	if _, err := r.Collect(t.Context()); !errors.Is(err, relay.ErrInvalid) {
 		t.Errorf("collect: %v", err)
 	}
 	if _, ok, err := r.Checkpoint(t.Context()); ok || !errors.Is(err, relay.ErrInvalid) {
 		t.Errorf("checkpoint: %v", err)
+	}
+	if _, err := r.Look(t.Context()); !errors.Is(err, relay.ErrInvalid) {
+		t.Errorf("look: %v", err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("enough")

@@ -71,6 +71,7 @@ type Relay struct{ c *wire.Client }
 var (
 	_ relay.Relay     = (*Relay)(nil)
 	_ relay.Hinter    = (*Relay)(nil)
+	_ relay.Looker    = (*Relay)(nil)
 	_ relay.Collector = (*Relay)(nil)
 )
 
@@ -112,6 +113,16 @@ func (r *Relay) Hello(ctx context.Context, device string) (relay.Info, error) {
 	}
 	var answer infoAnswer
 	err := r.call(ctx, wire.Question{Verb: "hello", Ask: deviceAsk{device}, Answer: &answer}, answer.check)
+	if err != nil {
+		return relay.Info{}, err
+	}
+	return answer.info(), nil
+}
+
+// Look implements relay.Looker. A relay that cannot be looked at without a trace is ErrInvalid.
+func (r *Relay) Look(ctx context.Context) (relay.Info, error) {
+	var answer infoAnswer
+	err := r.call(ctx, wire.Question{Verb: "look", Ask: struct{}{}, Answer: &answer}, answer.checkStore)
 	if err != nil {
 		return relay.Info{}, err
 	}

@@ -57,10 +57,9 @@ func TestConformance(t *testing.T) {
 		}
 	}
 	relaytest.Run(t, relaytest.Options{
-		NoLook: true,
-		New:    func(t *testing.T, maxBytes int64) func() relay.Relay { return newAt(t, maxBytes, time.Now) },
-		NewAt:  newAt,
-		Slow:   true,
+		New:   func(t *testing.T, maxBytes int64) func() relay.Relay { return newAt(t, maxBytes, time.Now) },
+		NewAt: newAt,
+		Slow:  true,
 		Damage: func(_ *testing.T, r relay.Relay) {
 			store, _ := behind.Load(r)
 			store.(*memory.Relay).DamageCheckpoint()
