@@ -61,6 +61,7 @@ func (s *Server) runRoutes() {
 		Summary: "reserve the agent for a run; nothing is begun", Tags: []string{"runs"}, Errors: []int{409, 422},
 		Responses: map[string]*huma.Response{"200": {Description: "The run is committed: its recorded result, with Syncnode-Replayed: true"}}}, postRun)
 	add(s, Execute, op("fence", "begin the run: only 200 permits to act", 412), postFence)
+	add(s, Execute, op("check", "ask the ledger whether the open attempt may still act: anything but 200 is a no", 412), postCheck)
 	add(s, Execute, op("heartbeat", "say that the client is there, and hear how long it may go on", 412), postHeartbeat)
 	add(s, Execute, op("commit", "tell that the effect happened", 404, 409), postCommit)
 	add(s, Execute, op("fail", "tell that the effect ended otherwise", 404, 409), postFail)
@@ -257,6 +258,32 @@ func postHeartbeat(ctx context.Context, n *Node, in *heartbeatIn) (*standingOut,
 		if in.Body.Attempt != "" {
 			p.Executed = Maybe
 		}
+		return nil, p
+	}
+	return standingOf(st), nil
+}
+
+type checkIn struct {
+	RunPath
+	Body struct {
+		Attempt string `json:"attempt" maxLength:"128"`
+	}
+}
+
+func postCheck(ctx context.Context, n *Node, in *checkIn) (*standingOut, error) {
+	if agent, ok := n.Desk.AgentOf(in.ID); ok {
+		if err := mayAgent(ctx, agent); err != nil {
+			return nil, err
+		}
+	}
+	err := n.Desk.Check(ctx, in.ID, in.Body.Attempt)
+	var st claim.Standing
+	if err == nil {
+		st, err = n.Desk.Heartbeat(in.ID, in.Body.Attempt, "")
+	}
+	if err != nil {
+		p := problemOf(err).atFence()
+		p.Run, p.Attempt, p.Executed = in.ID, in.Body.Attempt, Maybe
 		return nil, p
 	}
 	return standingOf(st), nil

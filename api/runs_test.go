@@ -36,6 +36,8 @@ func TestAClaimAFenceAndACommitAreARun(t *testing.T) {
 		no := w.want(w.do("POST", path+"/fence", obj{"claim": c.text("claim"), "request": "request-2"}), 412, "already-fenced")
 		w.wantExecuted(no, "maybe")
 		w.want(w.do("POST", path+"/heartbeat", obj{"attempt": f.text("attempt")}), 200, "")
+		w.want(w.do("POST", path+"/check", obj{"attempt": f.text("attempt")}), 200, "")
+		w.want(w.do("POST", path+"/check", obj{"attempt": c.text("claim")}), 412, "claim-unknown")
 		if run := w.want(w.do("GET", path, nil), 200, ""); run.text("state") != "running" {
 			t.Errorf("while it runs: %s", run.raw)
 		}

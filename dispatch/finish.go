@@ -78,7 +78,7 @@ func (r *run) ended(ctx context.Context, k keeper, s *supervision) Result {
 	if e.Unstarted != nil {
 		return r.notStarted(ctx, k, e.Unstarted)
 	}
-	if e.Err != nil || e.Left && (s.killed || e.Stopped != nil) {
+	if s.unseen() {
 		return r.unseen(ctx, k, e)
 	}
 	state, cause := ending(e, s.why)

@@ -20,6 +20,33 @@ func killAt(k keeper) time.Time { return KillAt(k.Lease()) }
 // margin is the room between KILL and the end of the lease: a second, and less for a short TTL.
 func margin(ttl time.Duration) time.Duration { return min(time.Second, ttl/8) }
 
+// A Watched is how an effect ended under Watch.
+type Watched struct {
+	Ended Ended
+	// State is coord.Committed or coord.Failed, with the cause; or coord.Open if its end could not be seen.
+	State coord.State
+	Cause string
+	Code  int   // what Run would give for it
+	Why   error // the first reason to stop it; nil if there was none
+}
+
+// Watch supervises an effect that began by other means than Run, under the job's rules and a lease that the caller keeps:
+// it is told to stop and killed as one of Run is. It returns when the effect has ended. deadline may be zero.
+func Watch(ctx context.Context, j Job, h Held, eff Effect, deadline time.Time) Watched {
+	j, _ = j.withDefaults() // what is wrong with the names of a job plays no part here
+	s := newSupervision(j, kept{h}, eff, deadline)
+	s.watch(ctx)
+	w := Watched{Ended: s.ended, State: coord.Open, Code: ExitInDoubt, Why: s.why}
+	if !s.unseen() {
+		w.State, w.Cause = ending(s.ended, s.why)
+		w.Code = s.ended.Code()
+	}
+	if w.State == coord.Failed {
+		w.Code = failedCode(w.Cause, s.ended, s.why)
+	}
+	return w
+}
+
 // A supervision watches one effect until its end. It belongs to one goroutine.
 type supervision struct {
 	job      Job
@@ -31,6 +58,12 @@ type supervision struct {
 	killBy time.Time // once told to stop: when its patience is over
 	killed bool
 	ended  Ended
+}
+
+// unseen says that the effect ran and nobody saw all of it end.
+func (s *supervision) unseen() bool {
+	e := s.ended
+	return e.Err != nil || e.Left && (s.killed || e.Stopped != nil)
 }
 
 func newSupervision(j Job, k keeper, eff Effect, deadline time.Time) *supervision {

@@ -385,3 +385,20 @@ func TestABusyNodeIsNotRefusedForTheSakeOfIdleOnes(t *testing.T) {
 		}
 	})
 }
+
+func TestAnOpenAttemptMayAskWhetherItMayStillAct(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store) {
+		a := newProcess(t, s, "a")
+		st := a.fence(a.claim(ask("1")), "request-1")
+		if err := a.desk.Check(t.Context(), st.Run, st.Attempt); err != nil {
+			t.Errorf("an open attempt hears %v", err)
+		}
+		wantErr(t, "another attempt", a.desk.Check(t.Context(), st.Run, coord.NewNonce()), claim.ErrUnknown)
+		if err := a.c.Pause(t.Context(), agent, coord.Gate{By: "ada", Reason: "stop"}); err != nil {
+			t.Fatal(err)
+		}
+		wantErr(t, "of a paused agent", a.desk.Check(t.Context(), st.Run, st.Attempt), coord.ErrPaused)
+		a.end(st, coord.Committed)
+		wantErr(t, "after the end", a.desk.Check(t.Context(), st.Run, st.Attempt), claim.ErrUnknown)
+	})
+}

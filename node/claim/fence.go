@@ -171,6 +171,24 @@ func (d *Desk) Heartbeat(run, attempt, id string) (Standing, error) {
 	return d.standingLocked(c), nil
 }
 
+// Check asks the ledger right now whether the attempt may still act: for a client that acts more than once. Nil means yes.
+func (d *Desk) Check(ctx context.Context, run, attempt string) error {
+	d.mu.Lock()
+	c := d.byRun[run]
+	if c == nil || c.state != open || c.permit.Attempt != attempt || c.eff.isOver() {
+		d.mu.Unlock()
+		return fmt.Errorf("%w: run %s", ErrUnknown, run)
+	}
+	d.touchLocked(c)
+	_, stop := c.eff.told()
+	ask := c.permit.Fence
+	d.mu.Unlock()
+	if stop != nil {
+		return fmt.Errorf("%w: the client is told to stop: %w", coord.ErrUnverifiable, stop)
+	}
+	return ask(ctx)
+}
+
 func (d *Desk) standingLocked(c *claim) Standing {
 	l := c.hold.Lease()
 	s := Standing{Run: c.run, Agent: c.ask.Agent, Attempt: c.permit.Attempt, Epoch: l.Epoch, TTL: l.TTL, At: time.Now(),
