@@ -56,6 +56,20 @@ func (h *Hold) current() (k *coord.Keeper, held bool) {
 // Release says that the run is over. It may be repeated.
 func (h *Hold) Release() { h.end(false) }
 
+// HandOver is Release for a run after which nobody here is expected to want the agent: an agent that is not owned is given
+// back without a pause. It returns when that is done, when somebody here wants the agent again, or when ctx ends; the lease
+// is given back all the same.
+func (h *Hold) HandOver(ctx context.Context) {
+	h.t.mu.Lock()
+	h.e.hand = h.e.hand || !h.over
+	h.t.mu.Unlock()
+	h.end(false)
+	h.t.await(ctx, func() bool {
+		e := h.e
+		return h.t.entries[e.agent] != e || e.keeper == nil || e.run != "" || e.owned || e.left
+	})
+}
+
 // Abandon says that the run is over and that a part of its effect is still there: the agent is neither given to another
 // run nor given back by this process.
 func (h *Hold) Abandon() { h.end(true) }
