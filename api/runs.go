@@ -27,6 +27,7 @@ type claimIn struct {
 		Request     string `json:"request,omitempty" maxLength:"128" doc:"A random text of the client: a repeat with the same one gets the same claim"`
 		IfFailed    string `json:"if_failed,omitempty" enum:"keep,retry" doc:"What to do if the run failed before"`
 		OnDoubt     string `json:"on_doubt,omitempty" enum:"hold,retry" doc:"What to do if it is in doubt; retry is for effects that may happen twice"`
+		HandOver    bool   `json:"hand_over,omitempty" doc:"Give the agent back with the end of the run, instead of keeping it for 2 s: the next run is expected elsewhere"`
 		OnLost      string `json:"on_lost,omitempty" enum:"stop,keep" doc:"What the client does when the lease can no longer be trusted"`
 	}
 }
@@ -112,7 +113,7 @@ func postRun(ctx context.Context, n *Node, in *claimIn) (*claimOut, error) {
 	}
 	b := in.Body
 	c, err := n.Desk.Claim(ctx, claim.Ask{Agent: b.Agent, Occurrence: occurrence, Input: b.InputDigest, Request: b.Request,
-		IfFailed: dispatch.IfFailed(b.IfFailed), OnDoubt: dispatch.OnDoubt(b.OnDoubt), OnLost: dispatch.OnLost(b.OnLost)})
+		IfFailed: dispatch.IfFailed(b.IfFailed), OnDoubt: dispatch.OnDoubt(b.OnDoubt), OnLost: dispatch.OnLost(b.OnLost), HandOver: b.HandOver})
 	if done, ok := errors.AsType[*coord.VerdictError](err); ok && done.Kind == coord.ErrCommitted {
 		return replayed(b.Agent, occurrence, done), nil
 	}

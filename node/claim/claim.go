@@ -109,6 +109,9 @@ type Ask struct {
 	IfFailed dispatch.IfFailed
 	OnDoubt  dispatch.OnDoubt // hold or retry: a probe is the client's affair
 	OnLost   dispatch.OnLost
+	// HandOver gives the agent back with the end of the run, before that is answered, instead of keeping it for a while:
+	// the next run is expected elsewhere.
+	HandOver bool
 }
 
 // A Claim is a reservation.

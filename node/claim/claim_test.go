@@ -402,3 +402,15 @@ func TestAnOpenAttemptMayAskWhetherItMayStillAct(t *testing.T) {
 		wantErr(t, "after the end", a.desk.Check(t.Context(), st.Run, st.Attempt), claim.ErrUnknown)
 	})
 }
+
+func TestAnAgentThatIsHandedOverIsFreeWhenTheEndIsAnswered(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store) {
+		a, b := newProcess(t, s, "a"), newProcess(t, s, "b")
+		for i := range 10 { // at one instant
+			for _, p := range []*process{a, b} {
+				next := claim.Ask{Agent: agent, Occurrence: fmt.Sprintf("key:%p-%d", p, i), HandOver: true}
+				p.end(p.fence(p.claim(next), "request-1"), coord.Committed)
+			}
+		}
+	})
+}

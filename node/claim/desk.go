@@ -270,7 +270,7 @@ func (d *Desk) drop(c *claim, why error) {
 	if !mine {
 		return
 	}
-	c.hold.Release()
+	c.release(0)
 	d.cfg.Logger.Debug("claim given up", "agent", c.ask.Agent, "run", c.run, "err", why)
 	d.cfg.Events.Publish(c.event(events.RunUnclaimed))
 }

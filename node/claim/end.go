@@ -88,13 +88,16 @@ func (e End) ended() dispatch.Ended {
 		if how.ExitCode == 0 && how.Signal == 0 {
 			how.ExitCode = 1
 		}
-		how.Stopped = stoppedBy(e.Cause)
+		how.Stopped = e.stopped()
 	}
 	return how
 }
 
-func stoppedBy(cause string) error {
-	switch cause {
+// stopped is the reason that the client gives for its stop; nil: it ended by itself.
+func (e End) stopped() error {
+	switch e.Cause {
+	case coord.CauseSignal:
+		return &dispatch.Interrupt{Signal: max(e.Signal, 1)}
 	case coord.CauseTimeout:
 		return dispatch.ErrTimeout
 	case coord.CauseLost:

@@ -49,6 +49,20 @@ type claim struct {
 	result dispatch.Result // before over is closed
 }
 
+// handOverTime is how long the answer to an end waits for the lease to be given back.
+const handOverTime = 2 * time.Second
+
+// release ends the run's right to the agent.
+func (c *claim) release(wait time.Duration) {
+	if !c.ask.HandOver {
+		c.hold.Release()
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), wait)
+	defer cancel()
+	c.hold.HandOver(ctx)
+}
+
 func (c *claim) event(kind string) events.Event {
 	e := events.Event{Kind: kind, Agent: c.ask.Agent, Run: c.run, Occurrence: c.ask.Occurrence}
 	if c.hold != nil {
@@ -115,7 +129,7 @@ func (d *Desk) begin(ctx context.Context, c *claim) {
 	j.Held = c.hold
 	j.Effect = dispatch.StartFunc(func(_ context.Context, p dispatch.Permit) (dispatch.Effect, error) { return d.start(c, p) })
 	c.result = d.cfg.Dispatcher.Run(ctx, j)
-	c.hold.Release() // before anybody hears of the end: the next run may be claimed at once
+	c.release(handOverTime) // before anybody hears of the end: the next run may be claimed at once
 	d.mu.Lock()
 	began := c.eff != nil
 	if began && (c.result.State == coord.RunInDoubt || c.result.Unsettled) && len(d.gaveUp) < MaxOpen {

@@ -15,6 +15,8 @@ type Hold interface {
 	dispatch.Held
 	// Release says that the run is over. It may be repeated.
 	Release()
+	// HandOver is Release that does not keep the agent for a next run. It waits until the lease is given back, or ctx ends.
+	HandOver(ctx context.Context)
 }
 
 // Holds keeps the leases of this node.
