@@ -31,6 +31,7 @@ const (
 // execFlags are what was typed.
 type execFlags struct {
 	backendFlags
+	via    nodeFlags
 	o      occurrenceFlags
 	agent  string
 	input  string
@@ -45,6 +46,9 @@ type execFlags struct {
 const execLong = `exec runs CMD if this occurrence of the agent's work was not begun before, on any host that shares the etcd
 of --endpoints. Without --endpoints it uses an etcd of its own in the data directory: for one host, one job at a
 time.
+
+Where a node (syncnode serve) runs on the data directory, or --node names one, the run goes through it: the node's device
+holds the lease and keeps the record, and the command is stopped in time when the node is not heard of.
 
 The child gets SYNCNODE_RUN_ID (also its idempotency key), SYNCNODE_RUN_AGENT, _OCCURRENCE, _EPOCH (the fencing
 token), _ATTEMPT, _DEADLINE (with --timeout) and _FENCE, which "syncnode fence" asks. It gets no other SYNCNODE_
@@ -87,6 +91,7 @@ func newExec() *cobra.Command {
 	f.out.register(flags)
 	flags.BoolVar(&f.dryRun, "dry-run", false, "ask only: the exit code is the one that a run would give before its start")
 	f.backendFlags.registerExec(flags)
+	f.via.register(flags)
 	return cmd
 }
 
@@ -165,6 +170,18 @@ func (x *execution) do(ctx context.Context, job dispatch.Job) dispatch.Result {
 	}
 	if err := splay(ctx, x.flags.splay); err != nil {
 		return notRun(err)
+	}
+	if err := x.flags.backendFlags.check(); err != nil {
+		return notRun(err)
+	}
+	if !x.flags.dryRun {
+		node, err := x.through(ctx)
+		if err != nil {
+			return notRun(err)
+		}
+		if node != nil {
+			return (&nodeRun{x: x, c: node, job: job, signals: forwarded}).run(ctx)
+		}
 	}
 	be, err := x.flags.open(ctx, use{agent: job.Agent, write: true, wait: x.flags.policy.busyWait(cmdChanged(x.cmd, "if-held"))})
 	if err != nil {

@@ -106,6 +106,26 @@ func codeOfWait(err error) int {
 	return -1
 }
 
+// command starts another program of the tests, whose standard output goes into a file.
+func (h host) command(out, name string, args ...string) *process {
+	h.t.Helper()
+	file, err := os.Create(out)
+	must(h.t, err)
+	defer file.Close()
+	p := &process{t: h.t, cmd: exec.Command(name, args...), done: make(chan struct{})}
+	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = h.work, file, &p.err
+	must(h.t, p.cmd.Start())
+	go func() {
+		defer close(p.done)
+		p.code = codeOfWait(p.cmd.Wait())
+	}()
+	h.t.Cleanup(func() {
+		p.cmd.Process.Kill()
+		<-p.done
+	})
+	return p
+}
+
 // wait returns the process after its end. It may be called by any goroutine.
 func (p *process) wait() *process {
 	p.t.Helper()

@@ -9,15 +9,15 @@ import (
 	"github.com/syncnode/syncnode/test/cluster"
 )
 
-// TestMain makes the test binary three programs: the tests, a member of an etcd cluster, and, under the name of
-// syncnode on PATH, the program itself, so that also a child of a run finds it.
+// TestMain makes the test binary four programs: the tests, a member of an etcd cluster, under the name of
+// syncnode on PATH the program itself, so that also a child of a run finds it, and an application of the API.
 func TestMain(m *testing.M) {
 	cluster.RunMember()
 	// Most tests wait for processes of their own, and some for their turn; what the command line says wins.
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
-	testscript.Main(suite{m}, map[string]func(){"syncnode": main})
+	testscript.Main(suite{m}, map[string]func(){"syncnode": main, "application": application})
 }
 
 // A suite runs the tests and gives back what they share.

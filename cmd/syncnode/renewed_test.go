@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -10,7 +11,8 @@ import (
 // copyTo copies the data directory of a host.
 func (h host) copyTo(dir string) {
 	h.t.Helper()
-	must(h.t, os.CopyFS(filepath.Join(dir, "syncnode"), os.DirFS(filepath.Join(h.dir, "syncnode"))))
+	must(h.t, exec.Command("cp", "-a", filepath.Join(h.dir, "syncnode"), dir).Run())
+	os.Remove(nodeSocket(filepath.Join(dir, "syncnode"))) // os.CopyFS copies no sockets
 }
 
 func TestARestoredBackupGetsANewIDSaysSoOnceAndLosesNothing(t *testing.T) {

@@ -128,7 +128,7 @@ func (f *serveFlags) behind(ctx context.Context, door *door, log *slog.Logger, f
 		}
 	}
 	if len(f.endpoints) == 0 {
-		log.Warn("the embedded etcd serves one process at a time: commands on this data directory wait while it is served; with --endpoints, or --member-name and --member-cluster, both work at once")
+		log.Warn("the embedded etcd serves one process at a time: exec goes through this node, other verbs that write wait while it serves; with --endpoints, or --member-name and --member-cluster, all work at once")
 	}
 	return unlessAsked(ctx, f.serve(ctx, door, log))
 }
