@@ -97,7 +97,7 @@ func (p *pump) ahead(ctx context.Context, own oplog.Head, known bool) error {
 			continue
 		}
 		if err := op.Check(); err != nil {
-			return fmt.Errorf("the relay holds a bad op under this id: %w", err)
+			return fmt.Errorf("%w: %w", errBadOwn, err)
 		}
 		return p.freeze(op.Prev != pos.ID, pos, p.info.Head.Pos())
 	}

@@ -100,7 +100,7 @@ func (p *pump) run(ctx context.Context) error {
 		return refused
 	}
 	err = p.pull(ctx)
-	if refused == nil && errors.Is(err, ErrFrozen) {
+	if errors.Is(err, ErrFrozen) && !errors.Is(refused, ErrFrozen) {
 		err = errors.Join(err, p.noteFrozen(ctx))
 	}
 	if err != nil && !errors.Is(err, relay.ErrFrontierTruncated) {

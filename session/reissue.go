@@ -67,8 +67,12 @@ func (p *pump) wroteSince(first uint64, fork bool) (bool, error) {
 	return ok && p.info.Head.HLC.Compare(op.HLC) < 0, err
 }
 
-// errCollected means that the relay has collected what there is to compare.
-var errCollected = errors.New("the relay has collected the own ops")
+var (
+	// errCollected means that the relay has collected what there is to compare.
+	errCollected = errors.New("the relay has collected the own ops")
+	// errBadOwn means that the relay gives own ops that are none.
+	errBadOwn = errors.New("the relay holds a bad op under this id")
+)
 
 // unpushed finds the first own op that is not in the relay's chain, and whether that one goes another way.
 func (p *pump) unpushed(ctx context.Context, f *FrozenError) (first uint64, fork bool, err error) {
@@ -76,7 +80,7 @@ func (p *pump) unpushed(ctx context.Context, f *FrozenError) (first uint64, fork
 		return 0, f.Fork, nil
 	}
 	first, err = p.parting(ctx, f)
-	if errors.Is(err, errCollected) {
+	if errors.Is(err, errCollected) || errors.Is(err, errBadOwn) {
 		first, err = p.proved(ctx)
 		return first, f.Fork, err
 	}
@@ -184,9 +188,13 @@ func (p *pump) theirs(ctx context.Context, seq uint64) (oplog.OpID, error) {
 		return "", err
 	}
 	for _, op := range page.Ops {
-		if op.Device == p.cfg.Device && op.Seq == seq {
-			return op.ID, op.Check()
+		if op.Device != p.cfg.Device || op.Seq != seq {
+			continue
 		}
+		if err := op.Check(); err != nil {
+			return "", fmt.Errorf("%w: %w", errBadOwn, err)
+		}
+		return op.ID, nil
 	}
 	return "", fmt.Errorf("%w: it does not give own op %d", ErrUnproved, seq)
 }
