@@ -106,6 +106,12 @@ func TestAFailedSyncPoisonsForTheLifeOfTheObject(t *testing.T) {
 	}
 	f.fail = nil
 	frozen := listing(t, dir)
+	last := want[1] // the note of docs/formats/journal.md, byte for byte
+	note := fmt.Sprintf(`{"v":1,"series":"own","segment":0,"end":%d,"seq":1,"prev":"%s","hlc":{"wall_ms":%d,"counter":%d,"device_id":"%s"}}`+"\n",
+		strings.Index(frozen["own-0000000000000000.jsonl"], string(last.AppendLine(nil)))+len(last.AppendLine(nil))+2, last.ID, last.HLC.WallMS, last.HLC.Counter, last.HLC.Device)
+	if got := frozen["UNSYNCED.json"]; got != note {
+		t.Errorf("the note is\n%swant\n%s", got, note)
+	}
 	for range 3 {
 		if _, err := j.Append(context.Background(), draft(4)); !errors.Is(err, journal.ErrPoisoned) {
 			t.Fatalf("append after a failed sync: %v", err)

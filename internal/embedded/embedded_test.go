@@ -176,3 +176,28 @@ func TestAFirstStartThatWasCutShortIsBegunAnewAndNeverHangs(t *testing.T) {
 		})
 	}
 }
+
+// The lock file of docs/formats/journal.md, byte for byte.
+func TestALockFileSaysWhoHoldsItAsTheFormatSays(t *testing.T) {
+	file, err := os.Create(filepath.Join(t.TempDir(), "LOCK"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	s := &Server{lock: file}
+	since := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for _, c := range []struct {
+		owner Owner
+		want  string
+	}{
+		{Owner{PID: 7, Agent: "a", Since: since, Endpoint: "unix:///run/etcd.sock"}, `{"pid":7,"agent":"a","since":"2026-03-01T12:00:00Z","endpoint":"unix:///run/etcd.sock"}` + "\n"},
+		{Owner{PID: 8, Since: since}, `{"pid":8,"since":"2026-03-01T12:00:00Z"}` + "\n"},
+	} {
+		if err := s.sign(c.owner); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(file.Name()); err != nil || string(got) != c.want {
+			t.Errorf("%s, %v; want %s", got, err, c.want)
+		}
+	}
+}
