@@ -62,5 +62,6 @@ func (s *serving) behind(c *clients) *api.Node {
 			_, _, err := be.coordinator.Current(ctx, node.Agent(be.device))
 			return err
 		},
+		Mounted: s.shared(),
 	}
 }

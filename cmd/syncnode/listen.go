@@ -20,6 +20,7 @@ type listenFlags struct {
 	tokens        string
 	cert, key, ca string
 	hosts         []string
+	share         []string
 }
 
 func (l *listenFlags) register(flags *pflag.FlagSet) {
@@ -29,6 +30,7 @@ func (l *listenFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&l.key, "tls-key", "", "`FILE` with the key of --tls-cert")
 	flags.StringVar(&l.ca, "tls-client-ca", "", "`FILE` with the authorities of client certificates")
 	flags.StringSliceVar(&l.hosts, "allow-host", nil, "further `NAMES` that clients may call HOST:PORT")
+	flags.StringSliceVar(&l.share, "share", nil, "let others use this node's `PARTS` through --listen: relay, coord (leases and ledger); none unless given")
 }
 
 func (l *listenFlags) check() error {
@@ -40,7 +42,7 @@ func (l *listenFlags) check() error {
 			return usagef("--listen %v", err)
 		}
 	}
-	return nil
+	return l.checkShare()
 }
 
 // nodeSocket is where the node of a data directory answers if it was not told otherwise.
@@ -80,7 +82,7 @@ func (l *listenFlags) open(dataDir string, log *slog.Logger, fail context.Cancel
 }
 
 func (l *listenFlags) config(log *slog.Logger) (cfg api.Config, sec api.Security, err error) {
-	cfg = api.Config{Version: version, Logger: log, Hosts: slices.Clone(l.hosts)}
+	cfg = api.Config{Version: version, Logger: log, Hosts: slices.Clone(l.hosts), Mounts: l.mounts()}
 	if l.tokens != "" {
 		if cfg.Tokens, err = api.OpenTokens(l.tokens, log); err != nil {
 			return cfg, sec, fmt.Errorf("--tokens: %w", err)

@@ -339,8 +339,13 @@ func TestWrongFlagsOfANodeAreUsageErrors(t *testing.T) {
 		want string
 		args []string
 	}{
-		{"want etcd, dir:PATH or none", []string{"--relay", "pigeon"}},
-		{"want etcd, dir:PATH or none", []string{"--relay", "dir:"}},
+		{"want etcd, dir:PATH, a URL, unix:PATH or none", []string{"--relay", "pigeon"}},
+		{"want etcd, dir:PATH, a URL, unix:PATH or none", []string{"--relay", "dir:"}},
+		{"not sent to another host in the clear", []string{"--relay", "http://relay.example", "--relay-token-file", "t"}},
+		{"for a relay that a node shares", []string{"--relay-token-file", "t"}},
+		{"belong together", []string{"--relay", "https://relay.example", "--relay-cert", "c"}},
+		{"want relay, coord or both", []string{"--share", "all"}},
+		{"--listen is none", []string{"--share", "relay", "--listen", "none"}},
 		{"belong together", []string{"--member-name", "n1"}},
 		{"must be above 0", []string{"--pump-every", "0s"}},
 		{"must be above 0", []string{"--relay-max-bytes", "-1"}},

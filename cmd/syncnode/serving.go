@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,6 +29,7 @@ type serving struct {
 	log    *slog.Logger
 	door   *door
 	relays map[string]relay.Relay
+	share  map[string]http.Handler // made once: processes that call have sessions there
 }
 
 // serve works until ctx ends.
