@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -48,9 +49,10 @@ func TestDoctorLooksAtEverythingAndProposesOnlyTheProbe(t *testing.T) {
 	h.doctor(0).says(t, "ledger", "note", "has no ledger yet")
 	h.run("job", "one")
 	p := h.start("exec", "--agent", "cut", "--occurrence", "off", "--ttl", "2s", "--", "sh", "-c", "echo $$ >c; exec sleep 600")
-	h.pid("c")
+	child := h.pid("c")
 	must(t, p.cmd.Process.Kill())
 	p.wait()
+	_ = syscall.Kill(child, syscall.SIGKILL)
 	eventually(t, "a doubt", func() bool { return h.show("cut", "off").State == "in doubt" })
 	var d diagnosis
 	for range 10 {
