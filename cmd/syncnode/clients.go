@@ -10,17 +10,19 @@ import (
 	"github.com/syncnode/syncnode/node"
 	"github.com/syncnode/syncnode/node/claim"
 	"github.com/syncnode/syncnode/node/hold"
+	"github.com/syncnode/syncnode/node/work"
 )
 
 // clients is what a node has for those who use it through the API.
 type clients struct {
 	holds *hold.Table
 	desk  *claim.Desk
+	work  *work.Worker // nil without a configuration
 }
 
 func (s *serving) clients(d *dispatch.Dispatcher) (*clients, error) {
 	be := s.be
-	holds, err := hold.New(hold.Config{Leases: be.coordinator, Device: be.device, Floor: be.floor, Logger: s.log})
+	holds, err := hold.New(hold.Config{Leases: be.coordinator, Device: be.device, Floor: be.floor, TTL: s.conf.ttl, Logger: s.log})
 	if err != nil {
 		return nil, err
 	}
@@ -28,7 +30,7 @@ func (s *serving) clients(d *dispatch.Dispatcher) (*clients, error) {
 		Namespace: be.flags.namespace, Device: be.device, Dispatcher: d, Holds: claim.Over(holds), Ledger: be.coordinator,
 		Events: s.door.events, Logger: s.log,
 	})
-	return &clients{holds, desk}, err
+	return &clients{holds: holds, desk: desk}, err
 }
 
 // together runs the node and its clients until ctx ends, or the node cannot go on. The node outlives its clients, so that
@@ -45,6 +47,10 @@ func (s *serving) together(ctx context.Context, n *node.Node, c *clients) error 
 	})
 	used.Go(func() error { return c.holds.Run(open) })
 	used.Go(func() error { return c.desk.Run(open) })
+	if c.work != nil {
+		used.Go(func() error { return c.work.Run(open) })
+		defer s.conf.works(nil, nil)
+	}
 	detach := s.door.server.Attach(s.behind(c))
 	used.Wait()
 	detach()
@@ -55,7 +61,7 @@ func (s *serving) together(ctx context.Context, n *node.Node, c *clients) error 
 // behind is the node as the API sees it.
 func (s *serving) behind(c *clients) *api.Node {
 	be := s.be
-	return &api.Node{
+	n := &api.Node{
 		Device: be.device, Namespace: be.flags.namespace, Generation: be.coordinator.Generation(), Endpoints: be.flags.endpoints,
 		Desk: c.desk, Ledger: be.coordinator,
 		Probe: func(ctx context.Context) error {
@@ -64,4 +70,11 @@ func (s *serving) behind(c *clients) *api.Node {
 		},
 		Mounted: s.shared(),
 	}
+	if c.work != nil {
+		n.Agents = func() []api.Agent { return agentsOf(c.work, s.conf) }
+		n.Trigger = func(ctx context.Context, agent, occurrence string) (api.Triggered, error) {
+			return trigger(ctx, c.work, agent, occurrence)
+		}
+	}
+	return n
 }

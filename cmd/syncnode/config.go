@@ -15,7 +15,7 @@ import (
 func newConfig() *cobra.Command {
 	cmd := &cobra.Command{Use: "config", Short: "check and print the file that says what a node is to run; needs no etcd", Args: noArgs,
 		Long: `The configuration of a node is one YAML file: its agents, when they are due, and by which rules they run.
-config print --defaults explains every key. No command of this release runs agents by it yet: exec has flags.`,
+config print --defaults explains every key. serve --config runs its agents.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	cmd.AddCommand(newConfigCheck(), newConfigPrint())
 	return cmd

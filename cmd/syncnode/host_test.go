@@ -23,6 +23,8 @@ type host struct {
 	work string // shared by the hosts of a test: where its commands leave their traces
 	args []string
 	env  []string
+
+	ahead string // how far the wall clock of its nodes is ahead
 }
 
 // hosts returns n hosts of one fleet. Without endpoints each has an embedded etcd.

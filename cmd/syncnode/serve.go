@@ -16,6 +16,7 @@ import (
 
 	"github.com/syncnode/syncnode/internal/embedded"
 	"github.com/syncnode/syncnode/node"
+	"github.com/syncnode/syncnode/node/config"
 )
 
 // serveFlags are those of a node.
@@ -26,6 +27,7 @@ type serveFlags struct {
 	pumpEvery  time.Duration
 	checkpoint int
 	member     embedded.Member
+	config     string
 	start      time.Duration
 }
 
@@ -42,6 +44,10 @@ themselves. The flags mean what etcd's --name, --initial-cluster, --listen-peer-
 mean. Such a cluster speaks plain HTTP: keep it on a network of its own. The node then uses its own member, or
 the --endpoints that are given. So do commands on the same data directory; those of other data directories need
 --endpoints.
+
+With --config it runs the agents of a file by their schedules, and shares them with the other nodes that have the same
+agents; see syncnode config. HUP reads the file again: with mistakes in it the one of before goes on. When the node is told to
+end, what runs has the file's drain to end by itself.
 
 The log stays bounded: every --checkpoint-every ops what all replicas have goes into a checkpoint, and is dropped
 here and from the relay. A device that was restored from a backup, or copied, gets a new id by itself; it says so
@@ -69,6 +75,7 @@ func (f *serveFlags) register(flags *pflag.FlagSet) {
 	f.seal.register(flags)
 	f.api.register(flags)
 	f.place.register(flags, true)
+	flags.StringVar(&f.config, "config", "", "`FILE` that says what this node runs, see syncnode config; HUP reads it again")
 	flags.DurationVar(&f.pumpEvery, "pump-every", node.DefaultPumpEvery, "how often to look at the relay; news is fetched sooner")
 	flags.IntVar(&f.checkpoint, "checkpoint-every", node.DefaultCheckpointEvery, "take or make a checkpoint, and drop what it covers, once so many `OPS` are in none; 0: never")
 	flags.StringVar(&f.member.Name, "member-name", "", "be the member of this `NAME` of an etcd cluster")
@@ -100,6 +107,10 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	if err := f.check(); err != nil {
 		return err
 	}
+	conf, err := f.configured(cmd)
+	if err != nil {
+		return err
+	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal does what it does by default
@@ -110,11 +121,26 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(f.behind(ctx, door, log, fail), door.close())
+	conf.log = log
+	return errors.Join(f.behind(ctx, door, conf, fail), door.close())
+}
+
+// configured reads the configuration, before anything else is done.
+func (f *serveFlags) configured(cmd *cobra.Command) (*configured, error) {
+	c := &configured{path: f.config}
+	if f.config == "" {
+		none := config.Defaults()
+		c.file = &none
+		return c, nil
+	}
+	var err error
+	c.file, err = loadConfig(cmd, f.config)
+	return c, err
 }
 
 // behind is all that stands behind the API.
-func (f *serveFlags) behind(ctx context.Context, door *door, log *slog.Logger, fail context.CancelCauseFunc) error {
+func (f *serveFlags) behind(ctx context.Context, door *door, conf *configured, fail context.CancelCauseFunc) error {
+	log := conf.log
 	if f.member.Name != "" {
 		server, err := f.join(ctx)
 		if err != nil {
@@ -130,7 +156,7 @@ func (f *serveFlags) behind(ctx context.Context, door *door, log *slog.Logger, f
 	if len(f.endpoints) == 0 {
 		log.Warn("the embedded etcd serves one process at a time: exec goes through this node, other verbs that write wait while it serves; with --endpoints, or --member-name and --member-cluster, all work at once")
 	}
-	return unlessAsked(ctx, f.serve(ctx, door, log))
+	return unlessAsked(ctx, f.serve(ctx, door, conf))
 }
 
 // unlessAsked leaves out what failed because the process was told to end.

@@ -36,7 +36,7 @@ func (h host) serving(args ...string) server {
 	defer file.Close()
 	p := &process{t: h.t, done: make(chan struct{})}
 	p.cmd = exec.Command("syncnode", append(append([]string{"serve"}, h.args...), args...)...)
-	p.cmd.Dir, p.cmd.Env, p.cmd.Stderr = h.work, append(cleanEnv(), "XDG_STATE_HOME="+h.dir), file
+	p.cmd.Dir, p.cmd.Env, p.cmd.Stderr = h.work, append(cleanEnv(), "XDG_STATE_HOME="+h.dir, "SYNCNODE_TEST_AHEAD="+h.ahead), file
 	must(h.t, p.cmd.Start())
 	go func() {
 		defer close(p.done)
@@ -73,6 +73,11 @@ func (s server) stops() {
 	if s.wait().code != 0 {
 		s.t.Errorf("TERM ended the node with code %d, want 0", s.code)
 	}
+}
+
+func (s server) hangup() {
+	s.t.Helper()
+	must(s.t, s.cmd.Process.Signal(syscall.SIGHUP))
 }
 
 func (s server) killed() {

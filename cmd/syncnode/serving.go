@@ -28,18 +28,22 @@ type serving struct {
 	be     *backend
 	log    *slog.Logger
 	door   *door
+	conf   *configured
 	relays map[string]relay.Relay
 	share  map[string]http.Handler // made once: processes that call have sessions there
 }
 
 // serve works until ctx ends.
-func (f *serveFlags) serve(ctx context.Context, door *door, log *slog.Logger) error {
+func (f *serveFlags) serve(ctx context.Context, door *door, conf *configured) error {
 	be, err := f.open(ctx, use{agent: "serve", write: true, wait: defaultBusyWait})
 	if err != nil {
 		return err
 	}
 	defer be.close()
-	s := &serving{f: f, be: be, log: log, door: door, relays: map[string]relay.Relay{}}
+	s := &serving{f: f, be: be, log: conf.log, door: door, conf: conf, relays: map[string]relay.Relay{}}
+	hups, done := context.WithCancel(ctx)
+	defer done()
+	go conf.watch(hups)
 	if f.place.relay != "none" {
 		name, r, err := f.place.open(ctx, be, f.namespace)
 		if err != nil {
@@ -92,6 +96,9 @@ func (s *serving) asDevice(ctx context.Context) error {
 	}
 	clients, err := s.clients(d)
 	if err != nil {
+		return err
+	}
+	if clients.work, err = s.worker(sess, d, node, clients.holds); err != nil {
 		return err
 	}
 	s.log.Info("serving", "device", be.device, "namespace", be.flags.namespace, "generation", be.coordinator.Generation(), "data_dir", be.dir)

@@ -27,7 +27,7 @@ var (
 // of hold.Table.Claim: nothing was begun then. What the ledger says of the run (done, paused, in doubt) comes after, in the log.
 func (w *Worker) Trigger(ctx context.Context, agent, occurrence string) (run string, err error) {
 	if occurrence == "" {
-		occurrence = "key:trigger-" + time.Now().UTC().Format("20060102T150405Z") + "-" + coord.NewNonce()[:8]
+		occurrence = NewOccurrence(time.Now())
 	}
 	if err := errors.Join(ident.Check("agent", agent), ident.CheckOccurrence(occurrence)); err != nil {
 		return "", fmt.Errorf("trigger: %w", err)
@@ -50,6 +50,11 @@ func (w *Worker) Trigger(ctx context.Context, agent, occurrence string) (run str
 		return run, fmt.Errorf("trigger agent %s: %w", agent, err)
 	}
 	return run, nil
+}
+
+// NewOccurrence names an occurrence that nobody named before.
+func NewOccurrence(now time.Time) string {
+	return "key:trigger-" + now.UTC().Format("20060102T150405Z") + "-" + coord.NewNonce()[:8]
 }
 
 // errLooking means that the agent is looked at in this moment.

@@ -1,0 +1,209 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/syncnode/syncnode/api"
+	"github.com/syncnode/syncnode/coord"
+	"github.com/syncnode/syncnode/dispatch"
+	"github.com/syncnode/syncnode/fold"
+	"github.com/syncnode/syncnode/journal"
+	"github.com/syncnode/syncnode/node"
+	"github.com/syncnode/syncnode/node/config"
+	"github.com/syncnode/syncnode/node/effect"
+	"github.com/syncnode/syncnode/node/hold"
+	"github.com/syncnode/syncnode/node/missed"
+	"github.com/syncnode/syncnode/node/output"
+	"github.com/syncnode/syncnode/node/owner"
+	"github.com/syncnode/syncnode/node/work"
+	"github.com/syncnode/syncnode/oplog"
+	"github.com/syncnode/syncnode/session"
+)
+
+// readClock reads the clocks that schedules go by.
+var readClock = work.Clock
+
+// A configured is the file that says what this node runs, which may become another while it works.
+type configured struct {
+	path string // empty: there is none, and nothing is run
+	log  *slog.Logger
+
+	mu     sync.Mutex // guards the rest
+	file   *config.File
+	worker *work.Worker // nil: none works now
+	output *output.Store
+}
+
+// now is the file as it was taken last.
+func (c *configured) now() *config.File {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.file
+}
+
+// ttl is that of an agent's lease; 0 if the file does not say.
+func (c *configured) ttl(agent string) time.Duration {
+	a, _ := c.now().Agent(agent)
+	return a.TTL
+}
+
+// works notes who works by the file.
+func (c *configured) works(w *work.Worker, out *output.Store) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.worker, c.output = w, out
+}
+
+// watch takes the file anew at each HUP. A file with mistakes is told, and changes nothing.
+func (c *configured) watch(ctx context.Context) {
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+	for {
+		select {
+		case <-hup:
+			c.reload(ctx)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (c *configured) reload(ctx context.Context) {
+	if c.path == "" {
+		c.log.Warn("there is no --config to read again")
+		return
+	}
+	f, err := config.Load(c.path)
+	if err != nil {
+		c.log.Error("the configuration was not taken: the one of before goes on", "file", c.path, "err", err)
+		return
+	}
+	c.mu.Lock()
+	c.file = f
+	w, out := c.worker, c.output
+	c.mu.Unlock()
+	if out != nil {
+		if err := out.Limit(output.Limits(f.Output)); err != nil {
+			c.log.Error("the limits of output were not taken", "err", err)
+		}
+	}
+	if w != nil {
+		if err := w.Reload(ctx, f); err != nil {
+			return // it leaves
+		}
+	}
+	c.log.Info("configuration taken", "file", c.path, "agents", len(f.Agents))
+}
+
+// worker is what does the work of the configuration, under the device's present id; nil without a configuration.
+func (s *serving) worker(sess *session.Session, d *dispatch.Dispatcher, n *node.Node, holds *hold.Table) (*work.Worker, error) {
+	be, c := s.be, s.conf
+	if c.path == "" {
+		return nil, nil
+	}
+	f := c.now()
+	out, err := output.New(output.Config{Dir: filepath.Join(be.local.dir, "output"), Limits: output.Limits(f.Output), Logger: s.log})
+	if err != nil {
+		return nil, err
+	}
+	w, err := work.New(work.Config{
+		Namespace: be.flags.namespace, Device: be.device, Hold: holds, Dispatch: d, Ledger: be.coordinator,
+		Nodes:    func(ctx context.Context) ([]coord.Lease, error) { return be.coordinator.LeasesOf(ctx, owner.Prefix) },
+		Announce: n.Announce, Free: be.coordinator.AwaitFree, Log: scheduleLog{sess}, Clock: readClock, Logger: s.log,
+		Effect: func(f *config.File, a config.Agent) work.Effect {
+			deps := effect.Deps{Path: f.Path, Output: out, Logger: s.log}
+			e := work.Effect{Start: effect.For(a, deps), Probe: effect.Probe(a, deps)}
+			if len(a.Failure.Command) > 0 || a.Failure.Webhook != "" {
+				e.Failed = func(ctx context.Context, j dispatch.Job, r dispatch.Result) {
+					if err := effect.Notify(ctx, a, deps, effect.NoticeOf(j, r, be.device)); err != nil {
+						s.log.Warn("on_failure: nobody could be told", "agent", a.ID, "run", j.Run, "err", err)
+					}
+				}
+			}
+			return e
+		},
+	}, f)
+	if err == nil {
+		c.works(w, out)
+	}
+	return w, err
+}
+
+// scheduleLog keeps the records of schedules in the device's log.
+type scheduleLog struct{ session *session.Session }
+
+// Append implements work.Log.
+func (l scheduleLog) Append(ctx context.Context, payloads ...json.RawMessage) error {
+	var drafts []journal.Draft
+	for _, p := range payloads {
+		drafts = append(drafts, journal.Draft{Scope: oplog.Personal, Surface: missed.Surface, Payload: p})
+	}
+	_, err := l.session.Append(ctx, drafts...)
+	return err
+}
+
+// Records implements work.Log.
+func (l scheduleLog) Records() iter.Seq[json.RawMessage] {
+	var all []json.RawMessage
+	l.session.View(func(st *fold.State) {
+		for r := range st.Records(missed.Surface) {
+			all = append(all, r.Payload)
+		}
+	})
+	return func(yield func(json.RawMessage) bool) {
+		for _, p := range all {
+			if !yield(p) {
+				return
+			}
+		}
+	}
+}
+
+// asked bounds a question of the API to the worker.
+const asked = 5 * time.Second
+
+// agentsOf lists what the node runs, for the API.
+func agentsOf(w *work.Worker, conf *configured) []api.Agent {
+	ctx, cancel := context.WithTimeout(context.Background(), asked)
+	defer cancel()
+	all, err := w.Agents(ctx)
+	if err != nil {
+		return nil
+	}
+	f := conf.now()
+	rows := make([]api.Agent, 0, len(all))
+	for _, a := range all {
+		row := api.Agent{Agent: a.ID, Next: a.Next.UTC(), Owner: a.Owner, Open: a.Run != ""}
+		if a.Next.IsZero() {
+			row.Next = time.Time{}
+		}
+		if c, ok := f.Agent(a.ID); ok && c.Schedule != nil {
+			row.Schedule, row.TZ = c.Schedule.Spec().String(), c.Schedule.Zone().String()
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// trigger begins a run of an agent of the configuration, for the API.
+func trigger(ctx context.Context, w *work.Worker, agent, occurrence string) (api.Triggered, error) {
+	if occurrence == "" {
+		occurrence = work.NewOccurrence(time.Now())
+	}
+	run, err := w.Trigger(ctx, agent, occurrence)
+	if err != nil {
+		return api.Triggered{}, fmt.Errorf("nothing was run: %w", err)
+	}
+	return api.Triggered{Agent: agent, Run: run, Occurrence: occurrence}, nil
+}
