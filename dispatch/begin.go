@@ -135,8 +135,9 @@ func (r *run) begun(ctx context.Context) Result {
 		return r.notStarted(ctx, k, err)
 	}
 	r.d.cfg.Logger.Info("run started", "agent", p.Agent, "run", p.Run, "attempt", p.Attempt, "epoch", uint64(p.Epoch))
-	s := newSupervision(r.job, k, eff, p.Deadline)
+	s, at := newSupervision(r.job, k, eff, p.Deadline), time.Now()
 	s.watch(ctx)
+	r.ran = max(time.Since(at), 1)
 	return r.ended(ctx, k, s)
 }
 

@@ -66,6 +66,9 @@ type Config struct {
 	// Guard is asked before each answer to Permit.Fence, see fence.Config.
 	Guard  func(ctx context.Context, l coord.Lease) error
 	Logger *slog.Logger // nil: silent
+	// Ended, if not nil, is told each result of Run before Run returns it, and how long the effect ran: 0 if it did not. It must not
+	// wait.
+	Ended func(j Job, r Result, ran time.Duration)
 
 	BackendTimeout time.Duration // 0: DefaultBackendTimeout
 	RecordTimeout  time.Duration // 0: DefaultRecordTimeout
@@ -125,7 +128,11 @@ func (d *Dispatcher) Run(ctx context.Context, j Job) Result {
 	if err != nil {
 		return r.notRun(err)
 	}
-	return r.log(r.run(ctx))
+	res := r.log(r.run(ctx))
+	if d.cfg.Ended != nil {
+		d.cfg.Ended(j, res, r.ran)
+	}
+	return res
 }
 
 // DryRun says what Run would do now: code 0 if it would start the effect, else the code it would give. It writes
@@ -151,6 +158,7 @@ type run struct {
 	begin   coord.Begin   // what was asked of the ledger
 	lease   coord.Lease   // as granted
 	attempt coord.Attempt // as begun
+	ran     time.Duration // of the effect; 0 if it was not started
 }
 
 func (d *Dispatcher) newRun(j Job) *run { return &run{d: d, job: j} }

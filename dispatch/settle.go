@@ -17,6 +17,7 @@ type Settling struct {
 	Finished int // outcomes of the journal that were written into the ledger
 	Voided   int // attempts that were proved never to have started
 	Open     int // own attempts that are left open: running still, or a policy, a probe or a person decides
+	Owed     int // outcomes of the journal that the ledger did not take yet
 }
 
 // Settle brings the ledger up to what this device knows about its own attempts, after a restart and whenever the
@@ -25,15 +26,17 @@ type Settling struct {
 // Leases that could not be given back are given back. The error tells what could not be settled; calling again goes on.
 func (d *Dispatcher) Settle(ctx context.Context) (Settling, error) {
 	var done Settling
-	if err := d.repay(ctx); err != nil {
-		return done, fmt.Errorf("settle: give back a lease: %w", err)
-	}
 	// Any legal names do: what is unsettled is known per device.
 	st, err := d.cfg.Book.Standing(ctx, d.cfg.Device, d.cfg.Device)
 	if err != nil {
 		return done, fmt.Errorf("settle: read the journal: %w", err)
 	}
+	done.Owed = len(st.Unsettled)
+	if err := d.repay(ctx); err != nil {
+		return done, fmt.Errorf("settle: give back a lease: %w", err)
+	}
 	done.Finished, err = d.settleOutcomes(ctx, st.Unsettled)
+	done.Owed -= done.Finished
 	if err != nil {
 		return done, fmt.Errorf("settle: %w", err)
 	}
