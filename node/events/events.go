@@ -60,6 +60,7 @@ type Ring struct {
 	life string
 
 	mu   sync.Mutex
+	gaps uint64
 	next Cursor // of the event that comes next
 	kept [Size]Event
 	news chan struct{} // closed by the next Publish
@@ -96,6 +97,19 @@ func (r *Ring) Now() Cursor {
 	return r.next
 }
 
+// Stats are figures of a Ring since it was made.
+type Stats struct {
+	Published uint64
+	Gaps      uint64 // how often a reader was told that it lost events
+}
+
+// Stats gives the figures of now.
+func (r *Ring) Stats() Stats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return Stats{Published: uint64(r.next), Gaps: r.gaps}
+}
+
 // Find is the place that an id names. With gap, events between it and the place that is returned are lost; that place is
 // the oldest that is kept.
 func (r *Ring) Find(id string) (c Cursor, gap bool) {
@@ -104,6 +118,7 @@ func (r *Ring) Find(id string) (c Cursor, gap bool) {
 	life, n, _ := strings.Cut(id, "-")
 	seq, err := strconv.ParseUint(n, 10, 64)
 	if oldest := r.oldestLocked(); err != nil || life != r.life || Cursor(seq) > r.next || Cursor(seq) < oldest {
+		r.gaps++
 		return oldest, true
 	}
 	return Cursor(seq), false
@@ -122,6 +137,7 @@ func (r *Ring) Wait(ctx context.Context, c Cursor) (got []Event, after Cursor, w
 	for {
 		r.mu.Lock()
 		if c < r.oldestLocked() {
+			r.gaps++
 			r.mu.Unlock()
 			return nil, c, false, nil
 		}

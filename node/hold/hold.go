@@ -62,7 +62,9 @@ type Config struct {
 	// Floor is the highest epoch of the agent that the device knows of; nil: it knows of none.
 	Floor func(ctx context.Context, agent string) (coord.Epoch, error)
 	// TTL is that of an agent's lease, asked for when it is acquired; nil, and 0: coord.DefaultTTL.
-	TTL    func(agent string) time.Duration
+	TTL func(agent string) time.Duration
+	// Lost, if not nil, is told of each agent whose lease somebody took. It must not wait.
+	Lost   func(agent string)
 	Logger *slog.Logger // nil discards
 }
 

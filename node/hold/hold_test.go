@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -29,13 +30,18 @@ type process struct {
 
 	mu    sync.Mutex
 	fault coordtest.Fault
+	lost  []string
 }
 
 func start(t *testing.T, s *memory.Store, device string) *process {
 	t.Helper()
 	p := &process{t: t, c: s.Process(coord.Process{Host: device}), done: make(chan struct{})}
 	var err error
-	p.Table, err = hold.New(hold.Config{Leases: coordtest.Faulty(p.c, p.plan), Device: device})
+	p.Table, err = hold.New(hold.Config{Leases: coordtest.Faulty(p.c, p.plan), Device: device, Lost: func(agent string) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.lost = append(p.lost, agent)
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,6 +67,9 @@ func (p *process) plan(op string) coordtest.Fault {
 }
 
 func (p *process) fail(f coordtest.Fault) { p.mu.Lock(); defer p.mu.Unlock(); p.fault = f }
+
+// heard is what was told to be lost.
+func (p *process) heard() []string { p.mu.Lock(); defer p.mu.Unlock(); return slices.Clone(p.lost) }
 
 // end stops the table in good order.
 func (p *process) end() { p.stop(); <-p.done }
@@ -262,6 +271,9 @@ func TestALeaseThatWasTakenIsNotTakenBack(t *testing.T) {
 		}
 		a.fail(coordtest.Fine)
 		bubble.Pass(time.Minute)
+		if lost := a.heard(); !slices.Equal(lost, []string{agent}) {
+			t.Errorf("told to be lost: %q, want it once", lost)
+		}
 		if l, _ := holder(t, s, agent); l.Device != "b" || l.Epoch != 2 {
 			t.Errorf("holder: %+v", l)
 		}

@@ -67,6 +67,9 @@ func (t *Table) again(ctx context.Context, e *entry, was *coord.Keeper) (*coord.
 	if isLost(err) {
 		t.log.Warn("lease lost", "agent", l.Agent, "epoch", uint64(l.Epoch), "err", err)
 		t.drop(e)
+		if t.cfg.Lost != nil {
+			t.cfg.Lost(l.Agent)
+		}
 		return nil, err
 	}
 	return nil, fmt.Errorf("%w: its lease could not be renewed: %w", coord.ErrNotSent, err)
