@@ -110,7 +110,12 @@ type Config struct {
 	Hosts  []string
 	Events *events.Ring // nil: there is nothing to watch
 	Mounts []Mount
-	Logger *slog.Logger // nil: silent
+	// Metrics answers GET /metrics, also while there is no node; nil: there are none.
+	Metrics http.Handler
+	// Answered, if not nil, is told of each request that was answered: the pattern of its route, empty if it is for none, its status,
+	// and how long it took, 0 for a stream. It must not wait.
+	Answered func(pattern string, status int, took time.Duration)
+	Logger   *slog.Logger // nil: silent
 }
 
 // A Server answers requests.
@@ -173,6 +178,7 @@ func New(cfg Config) *Server {
 	s.agentRoutes()
 	s.listRoutes()
 	s.eventRoutes()
+	s.metricsRoute()
 	for _, m := range cfg.Mounts {
 		s.mount(m)
 	}

@@ -22,6 +22,16 @@ const maxToken = 512
 // ServeHTTP lets a request through to its route if it is one of ours, from who may send it, and of a size that is
 // bounded. Each step refuses before the next looks.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if s.cfg.Answered != nil {
+		_, pattern := s.mux.Handler(r)
+		noted := &seen{ResponseWriter: w}
+		defer s.answered(noted, pattern, time.Now())
+		w = noted
+	}
+	s.guard(w, r)
+}
+
+func (s *Server) guard(w http.ResponseWriter, r *http.Request) {
 	defer s.recovered(w, r)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Cache-Control", "no-store")
@@ -104,7 +114,11 @@ func (s *Server) limited(w http.ResponseWriter, r *http.Request, rt route) {
 // bounded reads the body of a route of ours, and has that of a mounted one bounded.
 func bounded(w http.ResponseWriter, r *http.Request, rt route) *Problem {
 	rc := http.NewResponseController(w)
-	r.Body = http.MaxBytesReader(w, r.Body, rt.maxBody)
+	under := w
+	if noted, ok := w.(*seen); ok {
+		under = noted.ResponseWriter // it ends the connection of who sends too much
+	}
+	r.Body = http.MaxBytesReader(under, r.Body, rt.maxBody)
 	if rt.raw {
 		return nil
 	}
