@@ -72,6 +72,8 @@ func (n *Node) takeLease(ctx context.Context, note string) (coord.Lease, error) 
 func (n *Node) keepLease(ctx context.Context, l coord.Lease, note string, changed <-chan struct{}) (anew bool) {
 	// The keeper outlives ctx until the lease is released in good order.
 	keeper := coord.Keep(context.WithoutCancel(ctx), n.cfg.Leases, l, coord.KeepOptions{})
+	n.cfg.Observer.Lease(true)
+	defer n.cfg.Observer.Lease(false)
 	if l.Note != note { // an earlier process said it
 		said := make(chan struct{})
 		close(said)

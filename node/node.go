@@ -95,6 +95,8 @@ type Config struct {
 	Watcher Watcher
 	// Rescuer, if not nil, is asked every SettleEvery to offer what the device remembers, for a ledger that went back.
 	Rescuer Rescuer
+	// Observer, if not nil, hears how the loops fare.
+	Observer Observer
 	// StateFile is where the node keeps what it saw of its relays; empty keeps it in memory only.
 	StateFile string
 	// Fatal tells whether an error means that another node has to go on instead of this one; nil: none does.
@@ -144,6 +146,9 @@ func New(cfg Config) (*Node, error) {
 	cfg.CheckpointEvery = orElse(cfg.CheckpointEvery, DefaultCheckpointEvery)
 	if cfg.Fatal == nil {
 		cfg.Fatal = func(error) bool { return false }
+	}
+	if cfg.Observer == nil {
+		cfg.Observer = nobody{}
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)

@@ -24,6 +24,7 @@ func (n *Node) pumpLoop(ctx context.Context, name string, r relay.Relay, known *
 			return
 		}
 		told.note(err, pumpTrouble(err))
+		n.cfg.Observer.Pumped(name, report, err)
 		known.saw(told.log, name, report)
 		if report.Pulled > 0 || report.Pushed.Accepted > 0 {
 			told.log.Debug("pumped", "pushed", report.Pushed.Accepted, "pulled", report.Pulled)

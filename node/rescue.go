@@ -37,6 +37,7 @@ func (n *Node) rescueLoop(ctx context.Context) {
 		told.note(err, trouble{"this device's journal could not be offered yet", slog.LevelWarn})
 		if err == nil {
 			n.tellGate(gate, r)
+			n.cfg.Observer.Gate(r.Gate)
 			gate = r.Gate
 		}
 		if !sleep(ctx, jitter(n.cfg.SettleEvery)) {

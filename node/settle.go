@@ -18,6 +18,7 @@ func (n *Node) settleLoop(ctx context.Context) {
 		if n.ended(ctx, err) {
 			return
 		}
+		n.cfg.Observer.Settled(s, len(doubts), err)
 		told.note(err, trouble{"own runs cannot be settled yet", slog.LevelWarn})
 		if s.Finished+s.Voided > 0 {
 			n.log.Info("settled", "finished", s.Finished, "voided", s.Voided)

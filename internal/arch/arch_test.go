@@ -77,6 +77,7 @@ var may = map[string][]string{
 	"node/owner":       {"coord"},
 	"node/events":      {"coord"},
 	"node/claim":       {"coord", "dispatch", "node/events", "node/hold", "internal/ident"},
+	"node/metrics":     {"coord", "dispatch", "node/events", "node/hold", "node/output", "oplog", "relay", "schedule/due", "seal", "session"},
 	"api":              {"coord", "dispatch", "node/claim", "node/events", "internal/ident"},
 	"node/missed":      {"oplog", "schedule", "schedule/due", "internal/ident"},
 	"node/work":        {"coord", "dispatch", "schedule", "schedule/due", "node/config", "node/hold", "node/owner", "node/missed", "internal/ident"},
@@ -162,6 +163,7 @@ var foreign = []struct {
 		[]string{"internal/embedded", "test/cluster"}},
 	{"go.yaml.in", "what is read from YAML is read strictly, in one place", []string{"node/config"}},
 	{"github.com/danielgtaylor/huma", "only the API describes itself", []string{"api"}},
+	{"github.com/prometheus", "only one package knows how figures are shown", []string{"node/metrics"}},
 	{"github.com/spf13", "flags belong to the program", nil},
 	{"go.etcd.io/bbolt", "only the derived index is a bbolt file", []string{"journal/index"}},
 }
