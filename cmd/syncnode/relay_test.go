@@ -102,7 +102,7 @@ func TestARelayInAFolderIsShownWithoutEtcd(t *testing.T) {
 	})
 	retireInAFolder(bare, folder)
 	n.stops()
-	bare.call("relay", "status", "--relay", "pigeon").want(2, "want etcd or dir:PATH")
+	bare.call("relay", "status", "--relay", "pigeon").want(2, "want etcd, dir:PATH")
 	if bytes.Contains(last.out.Bytes(), []byte("committed")) {
 		t.Errorf("status shows payloads: %s", last.out.String())
 	}
