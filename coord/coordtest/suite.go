@@ -50,7 +50,6 @@ type Options struct {
 	Contenders int           // processes that contend; default 8
 	Rounds     int           // grants for each of them; default 50
 	Steps      int           // operations of each client of a recorded history; default 60
-	Recoverer  bool          // the processes are coord.Recoverers too
 	// Unmet names tests, as in "leases/steal …", with the reason why this implementation does not run them.
 	Unmet map[string]string
 }
@@ -76,22 +75,29 @@ func (o Options) filled() Options {
 
 // Run runs the suite. open gives each test a backend of its own.
 func Run(t *testing.T, open func(t *testing.T) Backend) {
-	groups := []struct {
-		name  string
-		tests []test
-	}{
+	run(t, open, []group{
 		{"leases", leases}, {"people", people}, {"processes", processes}, {"begin", begins}, {"cancel", cancels},
 		{"finish", finishes}, {"resolve", resolves}, {"together", together}, {"lists", lists}, {"faults", faults},
-		{"histories", histories}, {"recovery", recoveries},
-	}
+		{"histories", histories},
+	})
+}
+
+// RunRecovery runs the part of the suite for processes that are coord.Recoverers too.
+func RunRecovery(t *testing.T, open func(t *testing.T) Backend) {
+	run(t, open, []group{{"recovery", recoveries}})
+}
+
+type group struct {
+	name  string
+	tests []test
+}
+
+func run(t *testing.T, open func(t *testing.T) Backend, groups []group) {
 	for _, g := range groups {
 		for _, one := range g.tests {
 			name := g.name + "/" + one.name
 			t.Run(name, func(t *testing.T) {
 				b := open(t)
-				if g.name == "recovery" && !b.Recoverer {
-					t.Skip("no coord.Recoverer")
-				}
 				if why := b.Unmet[name]; why != "" {
 					t.Skip(why)
 				}

@@ -13,12 +13,12 @@ import (
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	client := three(t).Client(t)
-	coordtest.Run(t, func(*testing.T) coordtest.Backend {
+	open := func(*testing.T) coordtest.Backend {
 		ns := namespace()
 		var proved sync.Map
 		return coordtest.Backend{
 			// Nothing waits for the timeout on a machine that is not overloaded.
-			Options: coordtest.Options{Timeout: 5 * time.Minute, Rounds: thorough.Of(0, 8), Recoverer: true},
+			Options: coordtest.Options{Timeout: 5 * time.Minute, Rounds: thorough.Of(0, 8)},
 			Process: func(t testing.TB, device string) coord.Coordinator {
 				return process(t, client, ns, func(cfg *Config) {
 					cfg.Process.Host = device
@@ -32,5 +32,7 @@ func TestConformance(t *testing.T) {
 			Expire: func(t testing.TB, c coord.Coordinator) { expire(t, client, c.(*Coordinator)) },
 			Prove:  func(_ testing.TB, c coord.Coordinator) { proved.Store(c.(*Coordinator).process.PID, true) },
 		}
-	})
+	}
+	coordtest.Run(t, open)
+	coordtest.RunRecovery(t, open)
 }

@@ -28,7 +28,10 @@ func (c *clock) advance(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-func TestConformance(t *testing.T) { coordtest.Run(t, open) }
+func TestConformance(t *testing.T) {
+	coordtest.Run(t, open)
+	coordtest.RunRecovery(t, open)
+}
 
 func open(*testing.T) coordtest.Backend {
 	now := &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
@@ -39,7 +42,6 @@ func open(*testing.T) coordtest.Backend {
 	}})
 	pids := map[coord.Coordinator]int{}
 	return coordtest.Backend{
-		Options: coordtest.Options{Recoverer: true},
 		Process: func(_ testing.TB, device string) coord.Coordinator {
 			pid := len(pids) + 1
 			c := store.Process(coord.Process{Host: device, PID: pid})
