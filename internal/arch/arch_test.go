@@ -78,6 +78,7 @@ var may = map[string][]string{
 	"node/events":      {"coord"},
 	"node/claim":       {"coord", "dispatch", "node/events", "node/hold", "internal/ident"},
 	"node/metrics":     {"coord", "dispatch", "node/events", "node/hold", "node/output", "oplog", "relay", "schedule/due", "seal", "session"},
+	"client":           {"internal/wire"},
 	"api":              {"coord", "dispatch", "node/claim", "node/events", "internal/ident"},
 	"node/missed":      {"oplog", "schedule", "schedule/due", "internal/ident"},
 	"node/work":        {"coord", "dispatch", "schedule", "schedule/due", "node/config", "node/hold", "node/owner", "node/missed", "internal/ident"},

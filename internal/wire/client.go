@@ -228,15 +228,21 @@ func (c *Client) request(ctx context.Context, q Question, id string) (*http.Requ
 	req.Header.Set("Content-Type", MediaType)
 	req.Header.Set("Accept", MediaType+", "+ProblemType)
 	req.Header.Set("Accept-Encoding", "identity")
+	return req, used, c.identify(req)
+}
+
+// identify says who asks.
+func (c *Client) identify(req *http.Request) error {
 	req.Header.Set("User-Agent", "syncnode")
-	if c.cfg.Token != nil {
-		token, err := c.cfg.Token()
-		if err != nil {
-			return nil, nil, fmt.Errorf("token: %w", err)
-		}
-		req.Header.Set("Authorization", "Bearer "+token)
+	if c.cfg.Token == nil {
+		return nil
 	}
-	return req, used, nil
+	token, err := c.cfg.Token()
+	if err != nil {
+		return fmt.Errorf("token: %w", err)
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	return nil
 }
 
 // unsent reports whether an error of the transport proves that no byte of the question reached a server.
