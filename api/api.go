@@ -264,9 +264,14 @@ func (s *Server) mount(m Mount) {
 	s.mux.HandleFunc(m.Pattern, func(w http.ResponseWriter, r *http.Request) {
 		h := nodeOf(r.Context()).Mounted[m.Pattern]
 		if h == nil {
-			problem("not-found", "this node does not serve %s", r.URL.Path).write(w)
+			NotThere(w, r)
 			return
 		}
 		h.ServeHTTP(w, r)
 	})
+}
+
+// NotThere is the answer to a request for what this node does not serve.
+func NotThere(w http.ResponseWriter, r *http.Request) {
+	problem("not-found", "this node does not serve %s", r.URL.Path).write(w)
 }

@@ -28,6 +28,8 @@ type Caller struct {
 	Roles []Role
 	// Agents and Devices are ids, or beginnings of ids followed by "*".
 	Agents, Devices []string
+	// Owner: it is the user of this process, or root, at the other end of the socket.
+	Owner bool
 }
 
 // May reports whether the caller has the role.
@@ -47,9 +49,6 @@ func matches(patterns []string, id string) bool {
 	}
 	return false
 }
-
-// ownerName is the caller who owns the socket.
-const ownerName = "owner"
 
 // everything is a caller that is bound to no agent or device.
 func everything(name string, roles ...Role) Caller {

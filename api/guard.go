@@ -213,7 +213,9 @@ func (s *Server) authenticate(r *http.Request) (Caller, *Problem) {
 		return Caller{}, problem("unauthenticated", "the token is not one of this node's")
 	}
 	if on.unix && on.known && (on.uid == os.Geteuid() || on.uid == 0) {
-		return everything(ownerName, roles...), nil
+		c := everything("owner", roles...)
+		c.Owner = true
+		return c, nil
 	}
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
 		cert := r.TLS.VerifiedChains[0][0]

@@ -472,7 +472,7 @@ func byOf(ctx context.Context, given string) string {
 	switch {
 	case given == "" || given == c.Name:
 		return c.Name
-	case c.Name == ownerName:
+	case c.Owner:
 		return given
 	}
 	return fmt.Sprintf("%s (%.32s)", given, c.Name)

@@ -19,6 +19,7 @@ func newAgent() *cobra.Command {
 
 func newAgentPause() *cobra.Command {
 	var b backendFlags
+	var via nodeFlags
 	var out outputFlag
 	var g gateFlags
 	cmd := &cobra.Command{Use: "pause AGENT --reason TEXT", Short: "let no run of the agent begin; what runs goes on", Args: oneAgent,
@@ -27,7 +28,7 @@ func newAgentPause() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return b.read(cmd, &out, func(ctx context.Context, c coord.Coordinator) error {
+			return b.ask(cmd, &out, &via, use{}, func(ctx context.Context, c coord.Coordinator) error {
 				if err := c.Pause(ctx, args[0], gate); err != nil {
 					return err
 				}
@@ -36,6 +37,7 @@ func newAgentPause() *cobra.Command {
 			})
 		}}
 	b.register(cmd.Flags())
+	via.register(cmd.Flags())
 	out.register(cmd.Flags())
 	g.register(cmd)
 	return cmd
@@ -43,10 +45,11 @@ func newAgentPause() *cobra.Command {
 
 func newAgentResume() *cobra.Command {
 	var b backendFlags
+	var via nodeFlags
 	var out outputFlag
 	cmd := &cobra.Command{Use: "resume AGENT", Short: "let runs of the agent begin again", Args: oneAgent,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return b.read(cmd, &out, func(ctx context.Context, c coord.Coordinator) error {
+			return b.ask(cmd, &out, &via, use{}, func(ctx context.Context, c coord.Coordinator) error {
 				if err := c.Resume(ctx, args[0]); err != nil {
 					return err
 				}
@@ -55,6 +58,7 @@ func newAgentResume() *cobra.Command {
 			})
 		}}
 	b.register(cmd.Flags())
+	via.register(cmd.Flags())
 	out.register(cmd.Flags())
 	return cmd
 }
@@ -71,10 +75,11 @@ type agentRow struct {
 
 func newAgentShow() *cobra.Command {
 	var b backendFlags
+	var via nodeFlags
 	var out outputFlag
 	cmd := &cobra.Command{Use: "show AGENT", Short: "show whether the agent is paused, by whom and why", Args: oneAgent,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return b.read(cmd, &out, func(ctx context.Context, c coord.Coordinator) error {
+			return b.ask(cmd, &out, &via, use{}, func(ctx context.Context, c coord.Coordinator) error {
 				// The gates come with the look at a run, whichever.
 				v, err := c.Look(ctx, coord.Question{Agent: args[0], Run: ident.RunID(b.namespace, args[0], "key:-")})
 				if err != nil {
@@ -84,6 +89,7 @@ func newAgentShow() *cobra.Command {
 			})
 		}}
 	b.register(cmd.Flags())
+	via.register(cmd.Flags())
 	out.register(cmd.Flags())
 	return cmd
 }

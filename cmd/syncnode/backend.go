@@ -132,6 +132,28 @@ func (f *backendFlags) write(cmd *cobra.Command, out *outputFlag, agent string, 
 	return f.with(cmd, out, use{agent: agent, write: true, wait: defaultBusyWait}, verb)
 }
 
+// ask runs a verb that asks or changes the ledger for a person: through the node that was named, or where there would be
+// an embedded etcd that the node of the data directory uses, or by itself. u is for the last.
+func (f *backendFlags) ask(cmd *cobra.Command, out *outputFlag, via *nodeFlags, u use, verb func(context.Context, coord.Coordinator) error) error {
+	if err := out.check(); err != nil {
+		return err
+	}
+	if err := f.check(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(cmd.Context(), f.timeout, fmt.Errorf("the node did not answer within %s", f.timeout))
+	defer cancel()
+	c, err := via.coordinator(ctx, f)
+	switch {
+	case err != nil:
+		return causeOf(ctx, err)
+	case c != nil:
+		defer c.Close(context.WithoutCancel(ctx))
+		return causeOf(ctx, verb(ctx, c))
+	}
+	return f.with(cmd, out, u, func(ctx context.Context, be *backend) error { return verb(ctx, be.coordinator) })
+}
+
 func (f *backendFlags) with(cmd *cobra.Command, out *outputFlag, u use, verb func(context.Context, *backend) error) error {
 	if err := out.check(); err != nil {
 		return err

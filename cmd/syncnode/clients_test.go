@@ -266,3 +266,19 @@ func TestTheExamplesOfTheAPIRunOnce(t *testing.T) {
 		t.Errorf("the command of the shell example ran %d times", len(got))
 	}
 }
+
+func TestVerbsThatDecideGoThroughTheNodeOfTheDataDirectory(t *testing.T) {
+	t.Parallel()
+	h := near(t, hosts(t, 1, nil)[0])
+	h.answering("--relay", "none")
+	h.call("exec", "--agent", "a", "--occurrence", "1", "--", "sh", "-c", "exit 3").want(3)
+	h.call("run", "retry", "--agent", "a", "--occurrence", "1", "--reason", "fixed", "--by", "ada").want(0).prints("free")
+	h.call("exec", "--agent", "a", "--occurrence", "1", "--", "true").want(0)
+	h.call("agent", "pause", "a", "--reason", "deploy").want(0)
+	h.call("exec", "--agent", "a", "--occurrence", "2", "--", "true").want(113, "paused")
+	h.call("agent", "resume", "a").want(0)
+	far := near(t, hosts(t, 1, nil)[0]) // has nothing but the address
+	far.call("run", "list", "--node", "unix:"+h.socket(), "-o", "json").want(0).prints(`"state":"committed"`)
+	far.call("exec", "--node", "unix:"+h.socket(), "--agent", "a", "--occurrence", "1", "--", "true").want(0, "already committed")
+	far.call("run", "list", "--node", "unix:"+h.socket()+"x").want(1)
+}

@@ -102,6 +102,9 @@ func (l *listenFlags) config(log *slog.Logger) (cfg api.Config, sec api.Security
 // listeners opens all addresses or none.
 func (l *listenFlags) listeners(dataDir string, sec api.Security, log *slog.Logger) (all []*api.Listener, err error) {
 	addrs := l.listen
+	if err := os.MkdirAll(dataDir, 0o700); err != nil {
+		return nil, fmt.Errorf("data directory: %w", err)
+	}
 	if len(addrs) == 0 {
 		return l.ownSocket(dataDir, log), nil
 	}
@@ -134,9 +137,6 @@ func (l *listenFlags) ownSocket(dataDir string, log *slog.Logger) []*api.Listene
 	path := nodeSocket(dataDir)
 	a, err := api.ParseAddress("unix:" + path)
 	var one *api.Listener
-	if err == nil {
-		err = os.MkdirAll(dataDir, 0o700)
-	}
 	if err == nil {
 		one, err = api.Listen(a, api.Security{})
 	}

@@ -18,6 +18,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/syncnode/syncnode/api"
+	"github.com/syncnode/syncnode/coord"
+	"github.com/syncnode/syncnode/coord/remote"
 )
 
 // nodeFlags say which node a verb uses.
@@ -32,6 +34,34 @@ func (n *nodeFlags) register(flags *pflag.FlagSet) {
 
 // askTime bounds one request to a node; the node bounds its own at less.
 const askTime = 30 * time.Second
+
+// coordinator is the ledger as the node has it; nil if no node is to be used. The one of the data directory is used where
+// the verb would have to share its embedded etcd.
+func (n *nodeFlags) coordinator(ctx context.Context, f *backendFlags) (*remote.Coordinator, error) {
+	if n.node == "" && len(f.endpoints) > 0 {
+		return nil, nil
+	}
+	c, err := n.client(f.dataDir)
+	if c == nil || err != nil {
+		return nil, err
+	}
+	var info api.NodeInfo
+	_, _, err = c.do(ctx, "GET", "/v1/node", nil, &info)
+	switch {
+	case n.node == "" && (err != nil || info.Namespace != f.namespace || len(info.Endpoints) > 0):
+		return nil, nil // it is starting or going, or serves another ledger
+	case err != nil:
+		return nil, fmt.Errorf("node %s: %w", c.where, err)
+	case info.Namespace != f.namespace:
+		return nil, fmt.Errorf("the node %s serves namespace %s, not %s: give --namespace %[2]s", c.where, info.Namespace, f.namespace)
+	}
+	host, _ := os.Hostname()
+	cfg := remote.Config{URL: c.where, Process: coord.Process{Host: host, PID: os.Getpid()}}
+	if c.token != "" {
+		cfg.Token = func() (string, error) { return c.token, nil }
+	}
+	return remote.Open(ctx, cfg)
+}
 
 // A nodeClient speaks to one node.
 type nodeClient struct {

@@ -113,6 +113,7 @@ func newRun() *cobra.Command {
 
 func newRunList() *cobra.Command {
 	var b backendFlags
+	var via nodeFlags
 	var out outputFlag
 	var agent, device string
 	var states []string
@@ -130,7 +131,7 @@ func newRunList() *cobra.Command {
 				}
 				filter.States = append(filter.States, state)
 			}
-			return b.read(cmd, &out, func(ctx context.Context, c coord.Coordinator) error {
+			return b.ask(cmd, &out, &via, use{}, func(ctx context.Context, c coord.Coordinator) error {
 				views, more, err := listRuns(ctx, c, filter, limit)
 				if err != nil {
 					return err
@@ -148,6 +149,7 @@ func newRunList() *cobra.Command {
 			})
 		}}
 	b.register(cmd.Flags())
+	via.register(cmd.Flags())
 	out.register(cmd.Flags())
 	registerAgent(cmd.Flags(), &agent)
 	cmd.Flags().StringVar(&device, "device", "", "only runs with an attempt of this `DEVICE`")
@@ -237,6 +239,7 @@ func (n *runName) find(ctx context.Context, run string, c coord.Ledger) (coord.V
 
 func newRunShow() *cobra.Command {
 	var b backendFlags
+	var via nodeFlags
 	var out outputFlag
 	var n runName
 	cmd := &cobra.Command{Use: "show (ID | --agent A --occurrence K)", Short: "show a run: its attempts, their devices, epochs and ends", Args: atMost(1),
@@ -245,7 +248,7 @@ func newRunShow() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return b.read(cmd, &out, func(ctx context.Context, c coord.Coordinator) error {
+			return b.ask(cmd, &out, &via, use{}, func(ctx context.Context, c coord.Coordinator) error {
 				v, err := n.find(ctx, run, c)
 				if err != nil {
 					return err
@@ -258,6 +261,7 @@ func newRunShow() *cobra.Command {
 			})
 		}}
 	b.register(cmd.Flags())
+	via.register(cmd.Flags())
 	out.register(cmd.Flags())
 	n.register(cmd)
 	return cmd
@@ -336,6 +340,7 @@ func (d *decisionFlags) resolution(v coord.View, state coord.State) (coord.Resol
 
 func newRunResolve() *cobra.Command {
 	var b backendFlags
+	var via nodeFlags
 	var out outputFlag
 	var n runName
 	var d decisionFlags
@@ -357,8 +362,8 @@ happen overrides the latter.`,
 			if err != nil {
 				return err
 			}
-			return b.write(cmd, &out, n.agent, func(ctx context.Context, be *backend) error {
-				v, err := n.find(ctx, run, be.coordinator)
+			return b.ask(cmd, &out, &via, use{agent: n.agent, write: true, wait: defaultBusyWait}, func(ctx context.Context, c coord.Coordinator) error {
+				v, err := n.find(ctx, run, c)
 				if err != nil {
 					return err
 				}
@@ -367,7 +372,7 @@ happen overrides the latter.`,
 					return err
 				}
 				r.As = state
-				v, err = be.coordinator.Resolve(ctx, r)
+				v, err = c.Resolve(ctx, r)
 				if errors.Is(err, coord.ErrInProgress) {
 					return fmt.Errorf("%w; its process is alive, nothing was changed: wait for its end, or say --force", err)
 				}
@@ -378,6 +383,7 @@ happen overrides the latter.`,
 			})
 		}}
 	b.register(cmd.Flags())
+	via.register(cmd.Flags())
 	out.register(cmd.Flags())
 	n.register(cmd)
 	d.register(cmd)
@@ -388,6 +394,7 @@ happen overrides the latter.`,
 
 func newRunRetry() *cobra.Command {
 	var b backendFlags
+	var via nodeFlags
 	var out outputFlag
 	var n runName
 	var d decisionFlags
@@ -401,8 +408,8 @@ func newRunRetry() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return b.write(cmd, &out, n.agent, func(ctx context.Context, be *backend) error {
-				v, err := n.find(ctx, run, be.coordinator)
+			return b.ask(cmd, &out, &via, use{agent: n.agent, write: true, wait: defaultBusyWait}, func(ctx context.Context, c coord.Coordinator) error {
+				v, err := n.find(ctx, run, c)
 				if err != nil {
 					return err
 				}
@@ -410,13 +417,14 @@ func newRunRetry() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if v, err = be.coordinator.Permit(ctx, r); err != nil {
+				if v, err = c.Permit(ctx, r); err != nil {
 					return err
 				}
 				return printRun(cmd, out, runRowOf(v))
 			})
 		}}
 	b.register(cmd.Flags())
+	via.register(cmd.Flags())
 	out.register(cmd.Flags())
 	n.register(cmd)
 	d.register(cmd)

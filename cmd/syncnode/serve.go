@@ -154,7 +154,7 @@ func (f *serveFlags) behind(ctx context.Context, door *door, conf *configured, f
 		}
 	}
 	if len(f.endpoints) == 0 {
-		log.Warn("the embedded etcd serves one process at a time: exec goes through this node, other verbs that write wait while it serves; with --endpoints, or --member-name and --member-cluster, all work at once")
+		log.Warn("the embedded etcd serves one process at a time: exec, agent and run go through this node, other verbs that write wait while it serves; with --endpoints, or --member-name and --member-cluster, all work at once")
 	}
 	return unlessAsked(ctx, f.serve(ctx, door, conf))
 }

@@ -34,15 +34,13 @@ func (l *listenFlags) checkShare() error {
 	return nil
 }
 
-// mounts are the routes of what is shared. Its handlers bound what they read by themselves, a little below this.
+// mounts are the routes of what is shared. Its handlers bound what they read by themselves, a little below this. The ledger is
+// always there for who owns the node: verbs of this data directory ask it.
 func (l *listenFlags) mounts() (all []api.Mount) {
 	if slices.Contains(l.share, shareRelay) {
 		all = append(all, api.Mount{Pattern: relayPattern, Role: api.Execute, MaxBody: 8<<20 + relay.MaxCheckpoint + 1<<20})
 	}
-	if slices.Contains(l.share, shareCoord) {
-		all = append(all, api.Mount{Pattern: coordPattern, Role: api.Execute, MaxBody: 2 << 20})
-	}
-	return all
+	return append(all, api.Mount{Pattern: coordPattern, Role: api.Execute, MaxBody: 2 << 20})
 }
 
 // shared are the handlers of what is shared.
@@ -54,8 +52,22 @@ func (s *serving) shared() map[string]http.Handler {
 	for _, r := range s.relays { // there is one at most
 		s.share[relayPattern] = relayremote.NewHandler(relayremote.HandlerConfig{Relay: r, Allow: mayRelay})
 	}
-	s.share[coordPattern] = coordremote.NewHandler(coordremote.HandlerConfig{Open: s.process, Allow: mayCoord})
+	s.share[coordPattern] = s.unlessShared(coordremote.NewHandler(coordremote.HandlerConfig{Open: s.process, Allow: mayCoord}))
 	return s.share
+}
+
+// unlessShared keeps the ledger for the owner of the node where it is not shared.
+func (s *serving) unlessShared(h http.Handler) http.Handler {
+	if slices.Contains(s.f.api.share, shareCoord) {
+		return h
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !api.CallerOf(r.Context()).Owner {
+			api.NotThere(w, r)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // process opens a coordinator for a process that calls. What it held at a node that died is proved dead by nobody but itself.

@@ -96,14 +96,18 @@ func TestNothingIsSharedUnlessItIsSaid(t *testing.T) {
 	t.Parallel()
 	a := spaced(hosts(t, 1, common.get(t).Endpoints()), "unshared")[0]
 	socket := filepath.Join(t.TempDir(), "s")
-	n := a.serve("--relay", "etcd", "--listen", "unix:"+socket)
+	url := fmt.Sprintf("http://127.0.0.1:%d", freePorts(t, 1)[0])
+	n := a.serve("--relay", "etcd", "--listen", "unix:"+socket+","+url[len("http://"):])
 	r, err := relayremote.New(relayremote.Config{URL: "unix:" + socket})
 	must(t, err)
 	if _, err := r.Roster(t.Context()); !errors.Is(err, relay.ErrNotSent) {
 		t.Errorf("the relay: %v", err)
 	}
-	if _, err := coordremote.Open(t.Context(), coordremote.Config{URL: "unix:" + socket}); !errors.Is(err, coord.ErrNotSent) {
+	if _, err := coordremote.Open(t.Context(), coordremote.Config{URL: url}); !errors.Is(err, coord.ErrNotSent) {
 		t.Errorf("the coordinator: %v", err)
 	}
+	own, err := coordremote.Open(t.Context(), coordremote.Config{URL: "unix:" + socket}) // the owner's own verbs ask it
+	must(t, err)
+	must(t, own.Close(t.Context()))
 	n.stops()
 }
