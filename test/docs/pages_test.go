@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -291,15 +292,17 @@ func (s *session) awayFromEdge(command string) {
 	}
 }
 
-// portFor gives the free port that one of the page stands for.
+// portFor gives the free port that one of the page stands for. It stays free: it lies below those that the kernel gives to connections.
 func (s *session) portFor(address string) string {
-	if s.ports[address] == "" {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
+	for try := 0; s.ports[address] == ""; try++ {
+		free := fmt.Sprintf("127.0.0.1:%d", 16384+rand.IntN(16384))
+		l, err := net.Listen("tcp", free)
+		if err == nil {
+			l.Close()
+			s.ports[address] = free
+		} else if try > 100 {
 			s.t.Fatal(err)
 		}
-		s.ports[address] = l.Addr().String()
-		l.Close()
 	}
 	return s.ports[address]
 }
