@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -147,7 +148,7 @@ func (f *Flaky) grant(ctx context.Context, op, key, agent string, ask func(conte
 		return l, err
 	})
 	if err == nil {
-		f.forget(key)
+		f.settled(agent)
 	}
 	return l, err
 }
@@ -172,10 +173,13 @@ func (f *Flaky) remember(key string, l coord.Lease) {
 	f.grants[key] = l
 }
 
-func (f *Flaky) forget(key string) {
+// settled notes that a request for the agent's lease was granted and answered. With it whatever was asked for before is settled, of
+// another kind too: a copy that is under way finds another epoch than the one it was sent for, and can never be carried out.
+func (f *Flaky) settled(agent string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.grants, key)
+	f.late = without(f.late, func(l lateCall) bool { return l.grant != "" && l.agent == agent })
+	maps.DeleteFunc(f.grants, func(_ string, l coord.Lease) bool { return l.Agent == agent })
 }
 
 func without(late []lateCall, drop func(lateCall) bool) (kept []lateCall) {
@@ -215,7 +219,7 @@ func (f *Flaky) Start(ctx context.Context, req coord.Request, b coord.Begin) (co
 		return s, err
 	})
 	if err == nil {
-		f.forget(key)
+		f.settled(req.Agent)
 	}
 	return got.l, got.a, err
 }

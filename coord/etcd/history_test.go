@@ -95,7 +95,7 @@ func TestAHistoryUnderLostAndLateRequestsAndLeaderChangesIsLinearizable(t *testi
 	for _, a := range actors {
 		unsure += a.unsure
 	}
-	if err := h.Check(30 * time.Second); err != nil {
+	if err := h.Check(2 * time.Minute); err != nil {
 		t.Error(err)
 	}
 	t.Logf("%d calls, %d faults, %d unknown", h.Len(), faults, h.Unknown())
