@@ -237,3 +237,42 @@ func TestAGrantThatIsAnsweredSettlesWhatWasAskedForBefore(t *testing.T) {
 		}
 	}
 }
+
+// meddled lets something happen right after the first grant.
+type meddled struct {
+	coord.Coordinator
+	meddle func()
+}
+
+func (m *meddled) Acquire(ctx context.Context, req coord.Request) (coord.Lease, error) {
+	l, err := m.Coordinator.Acquire(ctx, req)
+	if m.meddle != nil {
+		m.meddle()
+		m.meddle = nil
+	}
+	return l, err
+}
+
+func TestTheSecondCopyOfAGrantThatWasLostMeanwhileIsNotGrantedAnew(t *testing.T) {
+	store := memory.New(memory.Config{})
+	h := coordtest.NewHistory()
+	thief, ctx := h.Record("thief", store.Process(coord.Process{})), t.Context()
+	c := h.Record("one", coordtest.Faulty(&meddled{store.Process(coord.Process{}), func() {
+		l, err := thief.Steal(ctx, coord.Theft{Request: coord.Request{Agent: "a", Device: "d2", TTL: time.Minute}, By: "ada", Reason: "test", Force: true, Epoch: 1})
+		if err == nil {
+			err = thief.Release(ctx, "a", "d2", l.Epoch)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}}, func(string) coordtest.Fault { return coordtest.Twice }))
+	if l, err := c.Acquire(ctx, coord.Request{Agent: "a", Device: "d1", TTL: time.Minute}); err != nil || l.Epoch != 1 {
+		t.Fatalf("got %+v, %v", l, err)
+	}
+	if l, held, err := c.Current(ctx, "a"); err != nil || held || l.Epoch != 2 {
+		t.Errorf("held %v at epoch %d, %v; want not held, at the thief's", held, l.Epoch, err)
+	}
+	if err := h.Check(time.Minute); err != nil {
+		t.Error(err)
+	}
+}

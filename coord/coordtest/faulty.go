@@ -136,7 +136,11 @@ func ask[T any](f *Flaky, op string, do func() (T, error)) (got T, err error) {
 // grant asks for a lease. The same request again gives what an earlier copy of it was granted.
 func (f *Flaky) grant(ctx context.Context, op, key, agent string, ask func(context.Context) (coord.Lease, error)) (coord.Lease, error) {
 	key = op + key
+	var granted coord.Lease // to a first copy: another can be granted nothing else, even when that was lost meanwhile
 	l, err := change(f, op, lateCall{grant: key, agent: agent}, func() (coord.Lease, error) {
+		if granted.Epoch > 0 {
+			return granted, nil
+		}
 		ctx := context.WithoutCancel(ctx) // a late copy outlives its caller
 		if l, ok, err := f.earlier(ctx, key, agent); ok || err != nil {
 			return l, err
@@ -144,6 +148,7 @@ func (f *Flaky) grant(ctx context.Context, op, key, agent string, ask func(conte
 		l, err := ask(ctx)
 		if err == nil {
 			f.remember(key, l)
+			granted = l
 		}
 		return l, err
 	})
