@@ -335,7 +335,7 @@ func (s store) Stats() output.Stats { return output.Stats(s) }
 
 func TestAScrapeShowsHowThingsAreAndAsksNobodyBeforeThereIsANode(t *testing.T) {
 	m := whole()
-	wants(t, m, map[string]float64{"syncnode_leases_held": 0, `syncnode_log_ops{by="self"}`: 0, "syncnode_output_lost_bytes_total": 0, "syncnode_events_gaps_total": 0})
+	wants(t, m, map[string]float64{"syncnode_leases_held": 0, `syncnode_log_ops{author="self"}`: 0, "syncnode_output_lost_bytes_total": 0, "syncnode_events_gaps_total": 0})
 	ring := events.New()
 	for range events.Size + 1 {
 		ring.Publish(events.Event{})
@@ -352,9 +352,9 @@ func TestAScrapeShowsHowThingsAreAndAsksNobodyBeforeThereIsANode(t *testing.T) {
 	})
 	all := map[string]float64{
 		"syncnode_leases_held": 2, "syncnode_leases_unverified": 1, "syncnode_runs_in_progress": 1,
-		`syncnode_log_ops{by="self"}`: 5, `syncnode_log_ops{by="peers"}`: 11, "syncnode_device_frozen": 1,
+		`syncnode_log_ops{author="self"}`: 5, `syncnode_log_ops{author="peers"}`: 11, "syncnode_device_frozen": 1,
 		`syncnode_chains_quarantined{permanent="true"}`: 1, `syncnode_chains_quarantined{permanent="false"}`: 1,
-		`syncnode_ops_parked{for="time"}`: 3, `syncnode_ops_parked{for="key"}`: 2,
+		`syncnode_ops_parked{reason="time"}`: 3, `syncnode_ops_parked{reason="key"}`: 2,
 		`syncnode_occurrences_missed_total{agent="mail",reason="busy"}`: 3, `syncnode_occurrences_missed_total{agent="invoices",reason="window"}`: 0,
 		"syncnode_output_attempts": 1, "syncnode_output_stored_bytes": 4096, "syncnode_output_lost_bytes_total": 7,
 		"syncnode_events_published_total": events.Size + 1, "syncnode_events_gaps_total": 1,
