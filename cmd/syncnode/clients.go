@@ -22,7 +22,7 @@ type clients struct {
 
 func (s *serving) clients(d *dispatch.Dispatcher) (*clients, error) {
 	be := s.be
-	holds, err := hold.New(hold.Config{Leases: be.coordinator, Device: be.device, Floor: be.floor, TTL: s.conf.ttl, Logger: s.log})
+	holds, err := hold.New(hold.Config{Leases: be.coordinator, Device: be.device, Floor: be.floor, TTL: s.conf.ttl, Lost: s.door.shown.LeaseLost, Logger: s.log})
 	if err != nil {
 		return nil, err
 	}

@@ -194,7 +194,7 @@ func (x *execution) do(ctx context.Context, job dispatch.Job) dispatch.Result {
 	if x.flags.policy.probe != "" {
 		job.Probe = x.probe
 	}
-	d, err := be.dispatcher()
+	d, err := be.dispatcher(nil)
 	if err != nil {
 		return notRun(err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/syncnode/syncnode/api"
 	"github.com/syncnode/syncnode/node/events"
+	"github.com/syncnode/syncnode/node/metrics"
 )
 
 // listenFlags say where a node answers, and whom.
@@ -52,6 +53,7 @@ func nodeSocket(dataDir string) string { return filepath.Join(dataDir, "node.soc
 type door struct {
 	server *api.Server
 	events *events.Ring
+	shown  *metrics.Metrics
 	done   chan error // what the server ended with
 	stop   context.CancelFunc
 }
@@ -64,7 +66,7 @@ func (l *listenFlags) open(dataDir string, log *slog.Logger, fail context.Cancel
 	}
 	d := &door{events: events.New(), done: make(chan error, 1)}
 	cfg.Events = d.events
-	d.server = api.New(cfg)
+	d.server = d.measured(cfg)
 	listeners, err := l.listeners(dataDir, sec, log)
 	if err != nil {
 		return nil, err

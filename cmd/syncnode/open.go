@@ -231,10 +231,10 @@ func podDevice(given string) string {
 	return "pod." + legal[:min(len(legal), 64)] + "." + coord.NewNonce()[:8]
 }
 
-// dispatcher is the path of runs over this backend.
-func (be *backend) dispatcher() (*dispatch.Dispatcher, error) {
+// dispatcher is the path of runs over this backend; ended, if not nil, is told each result.
+func (be *backend) dispatcher(ended func(dispatch.Job, dispatch.Result, time.Duration)) (*dispatch.Dispatcher, error) {
 	cfg := dispatch.Config{
-		Coordinator: be.coordinator, Device: be.device, Dead: be.dead, Logger: logger(), BackendTimeout: be.flags.timeout,
+		Coordinator: be.coordinator, Device: be.device, Dead: be.dead, Logger: logger(), BackendTimeout: be.flags.timeout, Ended: ended,
 	}
 	if be.book != nil {
 		cfg.Book = be.book

@@ -86,7 +86,7 @@ func (s *serving) asDevice(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d, err := be.dispatcher()
+	d, err := be.dispatcher(s.door.shown.Ended)
 	if err != nil {
 		return err
 	}
@@ -101,6 +101,7 @@ func (s *serving) asDevice(ctx context.Context) error {
 	if clients.work, err = s.worker(sess, d, node, clients.holds); err != nil {
 		return err
 	}
+	defer s.show(sess, clients)()
 	s.log.Info("serving", "device", be.device, "namespace", be.flags.namespace, "generation", be.coordinator.Generation(), "data_dir", be.dir)
 	return s.together(ctx, node, clients)
 }
@@ -203,7 +204,7 @@ func (s *serving) node(sess *session.Session, d *dispatch.Dispatcher) (*node.Nod
 	j := be.book.Journal()
 	return node.New(node.Config{
 		Device: be.device, Session: sess, Keeper: sess, Watcher: sess, CheckpointEvery: every, StateFile: be.local.stateFile(),
-		Settler: settling{d, be.local}, Rescuer: rescuing{be}, Leases: be.coordinator, Runs: be.coordinator, Relays: s.relays, PumpEvery: s.f.pumpEvery, Logger: s.log,
+		Settler: settling{d, be.local}, Rescuer: rescuing{be}, Leases: be.coordinator, Runs: be.coordinator, Relays: s.relays, Observer: s.door.shown, PumpEvery: s.f.pumpEvery, Logger: s.log,
 		Fatal: func(err error) bool {
 			if errors.Is(err, session.ErrFrozen) {
 				_, noted, noteErr := j.Frozen()

@@ -42,6 +42,7 @@ type configured struct {
 	file   *config.File
 	worker *work.Worker // nil: none works now
 	output *output.Store
+	taken  func(*config.File) // told of each file that is taken; nil: nobody is
 }
 
 // now is the file as it was taken last.
@@ -92,6 +93,9 @@ func (c *configured) reload(ctx context.Context) {
 	c.mu.Lock()
 	c.file = f
 	w, out := c.worker, c.output
+	if c.taken != nil {
+		c.taken(f)
+	}
 	c.mu.Unlock()
 	if out != nil {
 		if err := out.Limit(output.Limits(f.Output)); err != nil {
