@@ -173,7 +173,7 @@ func (c *Coordinator) join(ctx context.Context) error {
 	}
 	meta, _, err := get[metaValue](st, key)
 	if err != nil {
-		return err
+		return fmt.Errorf("open namespace: %w: %w", coord.ErrNotSent, err)
 	}
 	c.generation, c.meta = meta.Generation, string(st.kvs[key].Value)
 	return nil

@@ -153,6 +153,9 @@ func encode(v value) string {
 // number out of range match errFormat.
 func decode[V value](key string, raw []byte) (V, error) {
 	var v V
+	if newer := newerThan(raw); newer > valueVersion {
+		return v, fmt.Errorf("%w: key %s was written by a newer release, in format %d, and this release reads %d: upgrade this one", errFormat, key, newer, valueVersion)
+	}
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
 	err := d.Decode(&v)
@@ -173,6 +176,18 @@ func decode[V value](key string, raw []byte) (V, error) {
 		return none, fmt.Errorf("%w: key %s: %w", errFormat, key, err)
 	}
 	return v, nil
+}
+
+// newerThan is the greatest version that a value names, whatever else is in it; 0 if it cannot be told.
+func newerThan(raw []byte) int {
+	var names struct {
+		V      int `json:"v"`
+		Format int `json:"format"` // of meta: the version of the whole layout
+	}
+	if json.Unmarshal(raw, &names) != nil {
+		return 0
+	}
+	return max(names.V, names.Format)
 }
 
 func hexNonce(s string) bool {

@@ -125,6 +125,31 @@ func TestNothingIsDoneOnTopOfAValueThatCannotBeRead(t *testing.T) {
 	must(t, err)
 }
 
+// A ledger of a newer release is opened by nobody who might misread it; one of the previous format goes on.
+func TestALedgerOfANewerFormatIsRefusedWithASentence(t *testing.T) {
+	w := newWorld(t)
+	key := w.a.keys.meta()
+	was, err := w.admin.Get(bounded(t), key)
+	must(t, err)
+	for _, newer := range []string{
+		`{"v":2,"format":2,"generation":"` + w.a.generation + `","more":[1]}`, `{"v":1,"format":2,"generation":"` + w.a.generation + `"}`,
+	} {
+		_, err := w.admin.Put(bounded(t), key, newer)
+		must(t, err)
+		_, err = Open(bounded(t), Config{Client: w.admin, Namespace: w.ns})
+		if !errors.Is(err, coord.ErrNotSent) || !errors.Is(err, errFormat) || !strings.Contains(err.Error(), "written by a newer release, in format 2, and this release reads 1: upgrade this one") {
+			t.Errorf("open: %v", err)
+		}
+		l, err := w.a.Acquire(bounded(t), coord.Request{Agent: "a", Device: "d1"}) // who has it open is stopped too
+		if err == nil || l.Epoch != 0 {
+			t.Errorf("acquired %+v, %v", l, err)
+		}
+	}
+	_, err = w.admin.Put(bounded(t), key, string(was.Kvs[0].Value))
+	must(t, err)
+	acquire(t, process(t, w.admin, w.ns), "d1")
+}
+
 func FuzzDecode(f *testing.F) {
 	all := samples()
 	for _, v := range all {

@@ -165,7 +165,12 @@ func decode[T interface{ v() (is, known int) }](key string, stored []byte) (T, e
 		var zero T
 		return zero, fmt.Errorf("%w: key %s: %w", relay.ErrCorrupt, key, err)
 	}
-	if is, known := value.v(); is < 1 || is > known {
+	is, known := value.v()
+	if is > known {
+		var zero T
+		return zero, fmt.Errorf("%w, or newer than this release: key %s has format version %d, this release knows %d: upgrade this one", relay.ErrCorrupt, key, is, known)
+	}
+	if is < 1 {
 		var zero T
 		return zero, fmt.Errorf("%w: key %s has format version %d, this release knows %d", relay.ErrCorrupt, key, is, known)
 	}
