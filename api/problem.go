@@ -143,11 +143,15 @@ func problemOf(err error) *Problem {
 	return p
 }
 
+// ErrNotConfigured means that the configuration of the node has nothing to run under the agent's name. Nothing was begun.
+var ErrNotConfigured = errors.New("not in the configuration of this node")
+
 // named are the problems by what an error matches; the first counts.
 var named = []struct {
 	is   error
 	name string
 }{
+	{ErrNotConfigured, "not-configured"},
 	{claim.ErrDraining, "unavailable"},
 	{claim.ErrUnknown, "claim-unknown"},
 	{claim.ErrGone, "claim-unknown"},

@@ -11,9 +11,9 @@ import (
 )
 
 func newAgent() *cobra.Command {
-	cmd := &cobra.Command{Use: "agent", Short: "stop an agent's runs from beginning, let them begin again, see which it is", Args: noArgs,
+	cmd := &cobra.Command{Use: "agent", Short: "see agents, stop their runs from beginning and let them begin again, run one once more", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	cmd.AddCommand(newAgentPause(), newAgentResume(), newAgentShow())
+	cmd.AddCommand(newAgentList(), newAgentPause(), newAgentResume(), newAgentShow(), newAgentTrigger())
 	return cmd
 }
 

@@ -73,7 +73,7 @@ func (s *serving) behind(c *clients) *api.Node {
 	if c.work != nil {
 		n.Agents = func() []api.Agent { return agentsOf(c.work, s.conf) }
 		n.Trigger = func(ctx context.Context, agent, occurrence string) (api.Triggered, error) {
-			return trigger(ctx, c.work, agent, occurrence)
+			return trigger(ctx, c.work, be.device, agent, occurrence)
 		}
 	}
 	return n

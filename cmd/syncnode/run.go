@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,6 +28,11 @@ type runRow struct {
 	Attempts   []attemptRow `json:"attempts,omitempty"`
 	Output     []outputRow  `json:"output,omitempty"` // on this host
 	Next       string       `json:"next,omitempty"`
+
+	// Of a gap of missed occurrences: its last one if it is not the first, and how many they are.
+	Last    string `json:"last_occurrence,omitempty"`
+	Count   int    `json:"count,omitempty"`
+	AtLeast bool   `json:"at_least,omitempty"`
 }
 
 type attemptRow struct {
@@ -124,7 +130,12 @@ func newRunList() *cobra.Command {
 			if err := checkGiven("agent", agent, "device", device); err != nil {
 				return err
 			}
+			gaps := len(states) == 0 || slices.Contains(states, stateMissed)
+			only := len(states) == 1 && gaps
 			for _, s := range states {
+				if s == stateMissed {
+					continue
+				}
 				state, err := parseRunState(s)
 				if err != nil {
 					return err
@@ -132,9 +143,13 @@ func newRunList() *cobra.Command {
 				filter.States = append(filter.States, state)
 			}
 			return b.ask(cmd, &out, &via, use{}, func(ctx context.Context, c coord.Coordinator) error {
-				views, more, err := listRuns(ctx, c, filter, limit)
-				if err != nil {
-					return err
+				var views []coord.View
+				var more bool
+				var err error
+				if !only {
+					if views, more, err = listRuns(ctx, c, filter, limit); err != nil {
+						return err
+					}
 				}
 				if more {
 					fmt.Fprintf(cmd.ErrOrStderr(), "syncnode: these are the first %d by agent and id, there are more: --limit N, --agent A or --state S\n", len(views))
@@ -143,8 +158,15 @@ func newRunList() *cobra.Command {
 				for i, v := range views {
 					rows[i] = runRowOf(v)
 				}
+				if gaps {
+					missed, err := b.missedRows(ctx, c.Generation(), filter)
+					if err != nil {
+						return err
+					}
+					rows = append(rows, missed[max(0, len(missed)-max(1, limit-len(rows))):]...)
+				}
 				return printRows(out, cmd.OutOrStdout(), rows, "AGENT\tRUN\tSTATE\tCAUSE\tDEVICE\tEPOCH\tSINCE\tOCCURRENCE", func(r runRow) string {
-					return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s", r.Agent, r.Run, r.State, dash(r.Cause), dash(r.Device), r.Epoch, dash(r.Since), dash(r.Occurrence))
+					return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s", r.Agent, dash(r.Run), r.State, dash(r.Cause), dash(r.Device), r.Epoch, dash(r.Since), r.span())
 				})
 			})
 		}}
@@ -153,7 +175,7 @@ func newRunList() *cobra.Command {
 	out.register(cmd.Flags())
 	registerAgent(cmd.Flags(), &agent)
 	cmd.Flags().StringVar(&device, "device", "", "only runs with an attempt of this `DEVICE`")
-	cmd.Flags().StringSliceVar(&states, "state", nil, "only runs in these `STATES`: running, in-doubt, failed, committed, free")
+	cmd.Flags().StringSliceVar(&states, "state", nil, "only those in these `STATES`: running, in-doubt, failed, committed, free, missed")
 	cmd.Flags().IntVar(&limit, "limit", 1000, "at most this many")
 	return cmd
 }
@@ -164,7 +186,7 @@ func parseRunState(s string) (coord.RunState, error) {
 	case coord.RunFree, coord.RunRunning, coord.RunInDoubt, coord.RunFailed, coord.RunCommitted:
 		return state, nil
 	}
-	return "", usagef("--state %q: want running, in-doubt, failed, committed or free", s)
+	return "", usagef("--state %q: want running, in-doubt, failed, committed, free or missed", s)
 }
 
 // listRuns gives the first runs up to limit, and whether there are more.

@@ -33,7 +33,9 @@ func (h host) runsOf(agent string) map[string]runRow {
 		if err := dec.Decode(&r); err != nil {
 			h.t.Fatal(err)
 		}
-		all[r.Occurrence] = r
+		if r.State != stateMissed {
+			all[r.Occurrence] = r
+		}
 	}
 	return all
 }
@@ -211,6 +213,10 @@ agents:
 	if len(gaps) != 1 || gaps[0].Reason != due.Superseded || gaps[0].Count < 170 || gaps[0].Count > 180 {
 		t.Errorf("gaps: %+v", gaps)
 	}
+	list := h.call("run", "list", "--state", "missed").want(0)
+	for _, text := range []string{"beat", "superseded", " to at:"} {
+		list.prints(text)
+	}
 	if got := h.committed("beat"); got > before+2 { // one of catch-up, and perhaps one that came due since
 		t.Errorf("%d runs were caught up", got-before)
 	}
@@ -233,4 +239,33 @@ func TestAConfigurationIsReadAgainAtAHangupWholeOrNotAtAll(t *testing.T) {
 	n.hangup()
 	eventually(t, "second ran", func() bool { return h.committed("second") > 0 })
 	n.stops()
+}
+
+func TestATriggerGoesThroughTheNodeOfTheDataDirectory(t *testing.T) {
+	t.Parallel()
+	h := spaced(hosts(t, 1, common.get(t).Endpoints()), "triggered")[0]
+	bare := h
+	bare.args = nil
+	bare.call("agent", "trigger", "job").want(1, "no node runs on")
+	n := h.serve(h.configure(`
+version: 1
+agents:
+  job: { command: [sh, -c, "echo $SYNCNODE_RUN_OCCURRENCE >>triggered; until test -e go; do sleep 0.05; done"] }
+  daily: { schedule: "0 3 * * *", tz: Europe/Berlin, command: ["true"] }
+`)...)
+	bare.call("agent", "trigger", "job", "--occurrence", "one").want(0).prints("occurrence  key:one")
+	eventually(t, "it began", func() bool { return h.effects("triggered")["one"] == 1 })
+	bare.call("agent", "trigger", "job", "--occurrence", "two").want(1, "is busy with run", "nothing was run")
+	bare.call("agent", "trigger", "nobody").want(1, "not in the configuration", "nothing was run")
+	list := bare.call("agent", "list").want(0)
+	for _, text := range []string{"job", "daily", "0 3 * * *", "Europe/Berlin"} {
+		list.prints(text)
+	}
+	must(t, os.WriteFile(filepath.Join(h.work, "go"), nil, 0o600))
+	eventually(t, "it is committed", func() bool { return h.committed("job") == 1 })
+	bare.call("agent", "trigger", "job", "--occurrence", "one").want(0)
+	n.stops()
+	if got := h.effects("triggered")["one"]; got != 1 {
+		t.Errorf("%d effects of one occurrence", got)
+	}
 }

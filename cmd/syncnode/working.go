@@ -3,12 +3,12 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
@@ -19,6 +19,7 @@ import (
 	"github.com/syncnode/syncnode/fold"
 	"github.com/syncnode/syncnode/journal"
 	"github.com/syncnode/syncnode/node"
+	"github.com/syncnode/syncnode/node/claim"
 	"github.com/syncnode/syncnode/node/config"
 	"github.com/syncnode/syncnode/node/effect"
 	"github.com/syncnode/syncnode/node/hold"
@@ -117,7 +118,7 @@ func (s *serving) worker(sess *session.Session, d *dispatch.Dispatcher, n *node.
 		return nil, nil
 	}
 	f := c.now()
-	out, err := output.New(output.Config{Dir: filepath.Join(be.local.dir, "output"), Limits: output.Limits(f.Output), Logger: s.log})
+	out, err := output.New(output.Config{Dir: outputDir(be.local.dir), Limits: output.Limits(f.Output), Logger: s.log})
 	if err != nil {
 		return nil, err
 	}
@@ -201,13 +202,21 @@ func agentsOf(w *work.Worker, conf *configured) []api.Agent {
 }
 
 // trigger begins a run of an agent of the configuration, for the API.
-func trigger(ctx context.Context, w *work.Worker, agent, occurrence string) (api.Triggered, error) {
+func trigger(ctx context.Context, w *work.Worker, device, agent, occurrence string) (api.Triggered, error) {
 	if occurrence == "" {
 		occurrence = work.NewOccurrence(time.Now())
 	}
 	run, err := w.Trigger(ctx, agent, occurrence)
-	if err != nil {
-		return api.Triggered{}, fmt.Errorf("nothing was run: %w", err)
+	busy, ok := errors.AsType[*hold.BusyError](err)
+	switch {
+	case ok:
+		return api.Triggered{}, &claim.BusyError{Agent: agent, Run: busy.Run, Asked: run, Device: device}
+	case errors.Is(err, hold.ErrLeaving):
+		return api.Triggered{}, claim.ErrDraining
+	case errors.Is(err, work.ErrUnknown), errors.Is(err, work.ErrNothing):
+		return api.Triggered{}, fmt.Errorf("%w: %w", api.ErrNotConfigured, err)
+	case err != nil:
+		return api.Triggered{}, err
 	}
 	return api.Triggered{Agent: agent, Run: run, Occurrence: occurrence}, nil
 }
