@@ -71,7 +71,7 @@ var may = map[string][]string{
 	"dispatch":         {"coord", "fence", "internal/ident"},
 	"internal/command": {"dispatch", "internal/child", "internal/fencesock", "internal/ident"},
 	"internal/book":    {"dispatch", "coord", "oplog", "journal", "journal/index", "internal/durable", "internal/ident"},
-	"node/config":      {"schedule", "schedule/due", "dispatch", "coord", "node/output", "internal/ident", "internal/meant"},
+	"node/config":      {"schedule", "schedule/due", "dispatch", "coord", "node/output", "node/owner", "internal/ident", "internal/meant"},
 	"node":             {"session", "dispatch", "coord", "relay", "oplog", "seal", "checkpoint", "internal/durable", "node/owner"},
 	"node/hold":        {"coord", "dispatch"},
 	"node/owner":       {"coord"},

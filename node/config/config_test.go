@@ -146,6 +146,7 @@ func TestEachMistakeIsToldWithItsPlaceAndWhatToWrite(t *testing.T) {
 		{"agents:\n  [a]: {}", `a key is a list, want a name`},
 		{"agents:\n  a b: {}", `f:3:3: agents."a b": the id has " " at byte 1`},
 		{"agents:\n  -a: {}", `the id must begin with`},
+		{"agents:\n  node.a: {}", `the id begins with node., as the leases of nodes do; choose another`},
 		{"agents: {a: {schedule: '@daily'}}", `agents.a.schedule: has nothing to run; add command`},
 		{"agents: {a: {schedule: 5, command: [x]}}", `agents.a.schedule: is the number "5", want a schedule`},
 		{"agents: {a: {command: [x], http: {url: 'http://h'}}}", `agents.a.http: stands beside command`},

@@ -11,6 +11,7 @@ import (
 	"github.com/syncnode/syncnode/dispatch"
 	"github.com/syncnode/syncnode/internal/ident"
 	"github.com/syncnode/syncnode/node/output"
+	"github.com/syncnode/syncnode/node/owner"
 	"github.com/syncnode/syncnode/schedule"
 	"github.com/syncnode/syncnode/schedule/due"
 )
@@ -48,6 +49,8 @@ func (r *reader) file(root *yaml.Node, f *File) {
 				reason = "the id " + e.Reason
 			}
 			r.fail(p.at, reason, "")
+		} else if strings.HasPrefix(p.name, owner.Prefix) {
+			r.fail(p.at, "the id begins with "+owner.Prefix+", as the leases of nodes do", "choose another")
 		}
 		a := Agent{ID: p.name, Policy: f.Defaults}
 		r.agent(p.value, &a)
