@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -281,4 +284,40 @@ func TestVerbsThatDecideGoThroughTheNodeOfTheDataDirectory(t *testing.T) {
 	far.call("run", "list", "--node", "unix:"+h.socket(), "-o", "json").want(0).prints(`"state":"committed"`)
 	far.call("exec", "--node", "unix:"+h.socket(), "--agent", "a", "--occurrence", "1", "--", "true").want(0, "already committed")
 	far.call("run", "list", "--node", "unix:"+h.socket()+"x").want(1)
+}
+
+// A node whose first answer is lost gives the repeat the same claim: it is not taken for somebody else's.
+func TestAClaimWhoseAnswerWasLostIsRepeatedAndRuns(t *testing.T) {
+	t.Parallel()
+	h := near(t, hosts(t, 1, nil)[0])
+	h.answering("--relay", "none")
+	lost, path := 0, h.dir+"/lossy"
+	node, err := newNodeClient("unix:"+h.socket(), "")
+	must(t, err)
+	l, err := net.Listen("unix", path)
+	must(t, err)
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		out := r.Clone(r.Context())
+		out.URL.Scheme, out.URL.Host, out.RequestURI = "http", "node", ""
+		resp, err := node.http.Do(out)
+		if err != nil || strings.HasSuffix(r.URL.Path, "/runs") && lost == 0 {
+			lost++
+			panic(http.ErrAbortHandler)
+		}
+		defer resp.Body.Close()
+		for name, values := range resp.Header {
+			w.Header()[name] = values
+		}
+		w.WriteHeader(resp.StatusCode)
+		io.Copy(w, resp.Body)
+	})}
+	go srv.Serve(l)
+	defer srv.Close()
+	h.call("exec", "--node", "unix:"+path, "--agent", "a", "--occurrence", "1", "--", "touch", "ran").want(0, "committed")
+	if _, err := os.Stat(h.path("ran")); err != nil || lost != 1 {
+		t.Errorf("%d answers were lost; the command: %v", lost, err)
+	}
+	if s := h.show("a", "1"); s.State != "committed" || len(s.Attempts) != 1 {
+		t.Errorf("recorded: %+v", s)
+	}
 }

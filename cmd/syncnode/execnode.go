@@ -25,6 +25,7 @@ type nodeRun struct {
 	signals <-chan os.Signal
 	path    string
 	until   time.Time // how long a node that does not answer is waited for
+	request string    // names the claim until it is answered: a repeat gets the same one
 }
 
 // through gives the node that runs are to go through; nil if there is none. It is an error if that is not the ledger that
@@ -106,7 +107,7 @@ func (n *nodeRun) run(ctx context.Context) dispatch.Result {
 	if cmdChanged(n.x.cmd, "ttl") {
 		n.x.say("--ttl is not used: the node %s keeps the lease", n.c.where)
 	}
-	n.until = time.Now().Add(n.x.flags.timeout)
+	n.until, n.request = time.Now().Add(n.x.flags.timeout), coord.NewNonce()
 	var wait time.Time // how long a busy agent is waited for
 	if n.job.HeldWait > 0 {
 		wait = time.Now().Add(n.job.HeldWait)
@@ -121,7 +122,7 @@ func (n *nodeRun) run(ctx context.Context) dispatch.Result {
 		switch {
 		case ctx.Err() != nil:
 			return n.interrupted(ctx)
-		case busy, problemName(err) == "claim-unknown" || passing(err) && time.Now().Before(n.until):
+		case busy, (problemName(err) == "claim-unknown" || passing(err)) && time.Now().Before(n.until):
 		case problemName(err) == "run-in-doubt" && n.job.OnDoubt == dispatch.DoubtProbe:
 			if err := n.probe(ctx, err); err != nil {
 				res.Message += "; the probe could not tell: " + err.Error()
@@ -139,7 +140,7 @@ func (n *nodeRun) run(ctx context.Context) dispatch.Result {
 
 // begin claims the run and asks the fence. Whatever the error, nothing of this run was begun here.
 func (n *nodeRun) begin(ctx context.Context) (st api.Standing, sent time.Time, again time.Duration, err error) {
-	ask := map[string]any{"agent": n.job.Agent, "if_failed": n.job.IfFailed, "on_lost": n.job.OnLost, "hand_over": true, "request": coord.NewNonce()}
+	ask := map[string]any{"agent": n.job.Agent, "if_failed": n.job.IfFailed, "on_lost": n.job.OnLost, "hand_over": true, "request": n.request}
 	if at, ok := strings.CutPrefix(n.job.Occurrence, "at:"); ok {
 		ask["at"] = at
 	} else {
@@ -153,6 +154,9 @@ func (n *nodeRun) begin(ctx context.Context) (st api.Standing, sent time.Time, a
 	}
 	var c api.Claimed
 	header, again, err := n.c.do(ctx, "POST", "/v1/runs", ask, &c)
+	if _, silent := errors.AsType[*silence](err); !silent {
+		n.request = coord.NewNonce()
+	}
 	if err != nil {
 		return st, sent, again, err
 	}
