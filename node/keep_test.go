@@ -78,8 +78,8 @@ func (m *member) start() *member {
 func (m *member) segments() int {
 	m.t.Helper()
 	names, err := filepath.Glob(filepath.Join(m.dir, "journal", "*.jsonl"))
-	if err != nil || len(names) == 0 {
-		m.t.Fatalf("segments: %v, %v", names, err)
+	if err != nil {
+		m.t.Fatal(err)
 	}
 	return len(names)
 }
@@ -161,8 +161,8 @@ func TestAFleetOfNodesKeepsItsLogsAndItsRelayBoundedAndAColdOneJoins(t *testing.
 			}
 		}
 		// 600 ops of some 250 bytes are 40 segments of 4000.
-		if most > 16 {
-			t.Errorf("a journal had %d segments at a time; want it to stay flat", most)
+		if most == 0 || most > 16 {
+			t.Errorf("a journal had %d segments at a time; want some, and it to stay flat", most)
 		}
 		bubble.Pass(time.Hour)
 		if kept := r.kept(t); kept > 120 {
@@ -179,7 +179,7 @@ func TestAFleetOfNodesKeepsItsLogsAndItsRelayBoundedAndAColdOneJoins(t *testing.
 		for _, m := range append(fleet, cold) {
 			m.stop()
 		}
-		if cold.segments() > 8 { // its own, and what came since
+		if cold.segments() > 8 { // its own, and what came since; none if the checkpoint has it all
 			t.Errorf("the cold node did not start from the checkpoint: %d segments", cold.segments())
 		}
 	})
