@@ -216,14 +216,12 @@ func (t *Table) release(e *entry) {
 	l := k.Lease()
 	told := false
 	for t.ctx.Err() == nil {
-		ctx, cancel := context.WithTimeout(t.ctx, l.TTL)
-		err := t.cfg.Leases.Release(ctx, l.Agent, l.Device, l.Epoch)
-		cancel()
+		err := t.giveBack(l)
 		if err == nil || isLost(err) {
 			t.log.Debug("lease released", "agent", l.Agent, "epoch", uint64(l.Epoch))
 			break
 		}
-		if !told {
+		if !told && t.ctx.Err() == nil {
 			told = true
 			t.log.Warn("lease not released yet; it is tried again", "agent", l.Agent, "epoch", uint64(l.Epoch), "err", err)
 		}
@@ -250,4 +248,17 @@ func sleep(ctx context.Context, d time.Duration) {
 	case <-ctx.Done():
 	case <-t.C:
 	}
+}
+
+// giveBack asks once, and waits for others who do.
+func (t *Table) giveBack(l coord.Lease) error {
+	select {
+	case t.back <- struct{}{}:
+		defer func() { <-t.back }()
+	case <-t.ctx.Done():
+		return context.Cause(t.ctx)
+	}
+	ctx, cancel := context.WithTimeout(t.ctx, l.TTL)
+	defer cancel()
+	return t.cfg.Leases.Release(ctx, l.Agent, l.Device, l.Epoch)
 }

@@ -41,6 +41,8 @@ const (
 	Linger = 2 * time.Second
 	// LastRelease bounds how long Run waits for leases to be given back. What is not given back runs out.
 	LastRelease = 5 * time.Second
+	// atOnce is how many leases are given back at once: a node that leaves has many.
+	atOnce = 32
 	// pause is between two tries to reach the coordinator.
 	pause = time.Second
 )
@@ -75,6 +77,7 @@ type Table struct {
 	ctx  context.Context // of all that keeps leases: it ends when Run gives up waiting
 	stop context.CancelFunc
 	all  sync.WaitGroup // what keeps leases
+	back chan struct{}  // has atOnce places, for those who give leases back
 
 	mu      sync.Mutex // guards the rest, and what entries say of it
 	entries map[string]*entry
@@ -90,7 +93,7 @@ func New(cfg Config) (*Table, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	t := &Table{cfg: cfg, log: cfg.Logger, entries: map[string]*entry{}, changed: make(chan struct{})}
+	t := &Table{cfg: cfg, log: cfg.Logger, entries: map[string]*entry{}, changed: make(chan struct{}), back: make(chan struct{}, atOnce)}
 	t.ctx, t.stop = context.WithCancel(context.Background())
 	return t, nil
 }
