@@ -47,10 +47,12 @@ type keeping struct {
 	due   time.Time // when to publish; zero if it was not ready yet
 	sweep time.Time // when to collect again; zero if nothing is marked
 	aid   time.Time // when to look whether a replica is stranded
+	// lacking are the replicas that lacked what was collected at the last look
+	lacking []string
 }
 
 func (n *Node) keeping(log *slog.Logger, r relay.Relay) *keeping {
-	k := &keeping{n: n, log: log, relay: r, told: change{log: log, what: "checkpoint"}, swept: change{log: log, what: "collection"}, aid: nextAid()}
+	k := &keeping{n: n, log: log, relay: r, told: change{log: log, what: "checkpoint"}, swept: change{log: log, what: "collection"}, aid: nextAid(aidEvery)}
 	if n.cfg.Keeper != nil && n.cfg.CheckpointEvery > 0 {
 		k.store, _ = r.(relay.Collector)
 	}
@@ -105,20 +107,32 @@ func (k *keeping) ready(full bool) bool {
 	return !now.Before(k.due)
 }
 
-func nextAid() time.Time { return time.Now().Add(jitter(aidEvery)) }
+func nextAid(pause time.Duration) time.Time { return time.Now().Add(jitter(pause)) }
 
-// stranded reports now and then whether a replica does not get on: it lacks what was collected. Mostly it takes the relay's checkpoint with
-// its next pump. It cannot if that one does not cover its own, as may be after the relay was lost: then one that covers both has to be
-// made, however little there is for it.
+// stranded reports now and then whether a replica does not get on: it lacks what was collected, and did so ten minutes ago. Mostly it takes
+// the relay's checkpoint with its next pump. It cannot if that one does not cover its own, as may be after the relay was lost: then one
+// that covers both has to be made, however little there is for it.
 func (k *keeping) stranded(ctx context.Context, floor oplog.Frontier) bool {
 	if all, _ := k.n.cfg.Keeper.Uncovered(nil, nil); all == 0 || time.Now().Before(k.aid) {
 		return false
 	}
-	k.aid = nextAid()
 	roster, err := k.relay.Roster(ctx)
-	return err == nil && slices.ContainsFunc(roster, func(m relay.Member) bool {
-		return m.Role == relay.Replica && !m.Evicted && m.Device != k.n.cfg.Device && !m.Acked.Dominates(floor)
-	})
+	if err != nil {
+		k.aid = nextAid(aidEvery)
+		return false
+	}
+	var lacking []string
+	for _, m := range roster {
+		if m.Role == relay.Replica && !m.Evicted && m.Device != k.n.cfg.Device && !m.Acked.Dominates(floor) {
+			lacking = append(lacking, m.Device)
+		}
+	}
+	still := slices.ContainsFunc(lacking, func(device string) bool { return slices.Contains(k.lacking, device) })
+	k.lacking, k.aid = lacking, nextAid(aidEvery)
+	if len(lacking) > 0 && !still {
+		k.aid = nextAid(longestLook)
+	}
+	return still
 }
 
 // act takes the relay's checkpoint, or makes one if enough is stable: a quarter of the threshold is worth it.
