@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/syncnode/syncnode/internal/ident"
@@ -54,7 +55,8 @@ const (
 	maxTokens = 1 << 20
 )
 
-// OpenTokens reads a token file. It must be a regular file that only its owner may read.
+// OpenTokens reads a token file. It must be a regular file that only its owner may read, or one of root's that a group may read
+// too: so a Secret comes to a pod whose user is not root.
 func OpenTokens(path string, log *slog.Logger) (*Tokens, error) {
 	t := &Tokens{path: path, log: log}
 	grants, info, err := readTokens(path)
@@ -80,7 +82,7 @@ func readTokens(path string) ([]grant, os.FileInfo, error) {
 		return nil, nil, err
 	case !info.Mode().IsRegular():
 		return nil, info, fmt.Errorf("%s is not a file", path)
-	case info.Mode().Perm()&0o077 != 0:
+	case exposed(info, os.Geteuid()):
 		return nil, info, fmt.Errorf("%s may be read by others (mode %04o): chmod 600 %[1]s", path, info.Mode().Perm())
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxTokens+1))
@@ -95,6 +97,16 @@ func readTokens(path string) ([]grant, os.FileInfo, error) {
 		err = fmt.Errorf("%s: %w", path, err)
 	}
 	return grants, info, err
+}
+
+// exposed reports whether others than this user may use the file. Root may lend a file of its own to a group.
+func exposed(info os.FileInfo, user int) bool {
+	owner, known := info.Sys().(*syscall.Stat_t)
+	lent := known && owner.Uid == 0 && user != 0
+	if lent {
+		return info.Mode().Perm()&0o037 != 0
+	}
+	return info.Mode().Perm()&0o077 != 0
 }
 
 // parseTokens reports every wrong line.
