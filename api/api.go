@@ -90,6 +90,8 @@ type Node struct {
 	Agents func() []Agent
 	// Trigger has an agent of the configuration run once more; occurrence may be empty. Nil: nothing is configured.
 	Trigger func(ctx context.Context, agent, occurrence string) (Triggered, error)
+	// Reload reads the configuration again and takes it, whole or not at all. Nil: there is none.
+	Reload func(ctx context.Context) (Reloaded, error)
 	// Mounted are the handlers of Config.Mounts, by pattern.
 	Mounted map[string]http.Handler
 }
@@ -177,6 +179,7 @@ func New(cfg Config) *Server {
 	s.runRoutes()
 	s.agentRoutes()
 	s.listRoutes()
+	s.configRoutes()
 	s.eventRoutes()
 	s.metricsRoute()
 	for _, m := range cfg.Mounts {

@@ -40,7 +40,7 @@ type Problem struct {
 	State   string  `json:"state,omitempty" doc:"The state of the run or the attempt, if it is known"`
 	Cause   string  `json:"cause,omitempty"`
 	Holder  *Holder `json:"holder,omitempty" doc:"Who has the agent"`
-	Errors  []Wrong `json:"errors,omitempty" doc:"With invalid-request: each mistake"`
+	Errors  []Wrong `json:"errors,omitempty" doc:"With invalid-request and config-refused: each mistake"`
 
 	after time.Duration // for Retry-After; 0: none
 }
@@ -109,6 +109,7 @@ var kinds = map[string]kind{
 	"wrong-device":       {409, Maybe, "the attempt is another device's", "Tell its end to the node of that device. Nothing was changed."},
 	"moved":              {409, Maybe, "the run is not what was judged", "Look at it again, then decide. Nothing was changed."},
 	"not-configured":     {409, No, "the node does not know how to run it", "The agent is not in the configuration of this node. Nothing was begun."},
+	"config-refused":     {409, No, "the configuration was not taken", "The file has mistakes, or cannot be read. The one of before goes on. Nothing was changed."},
 	"claim-unknown":      {412, No, "there is no such claim or attempt here", "Before the fence: nothing was begun; claim again. After it: stop, and tell the end."},
 	"already-fenced":     {412, Maybe, "another request passed the fence", "Only one request of a claim gets yes. This is a no: do not act."},
 	"stale-epoch":        {412, No, "the agent is not held at that epoch any more", "Nothing was begun by this request. Claim again."},
@@ -183,6 +184,9 @@ var named = []struct {
 }
 
 func nameOf(err error) string {
+	if _, ok := errors.AsType[*ConfigError](err); ok {
+		return "config-refused"
+	}
 	for _, n := range named {
 		if errors.Is(err, n.is) {
 			return n.name
@@ -228,6 +232,11 @@ func (p *Problem) about(err error) {
 	}
 	if c, ok := errors.AsType[*claim.ClosedError](err); ok {
 		p.Run, p.Attempt, p.Epoch, p.State, p.Cause = c.Run, c.Attempt.ID, uint64(c.Attempt.Epoch), string(c.Attempt.State), c.Attempt.Cause
+	}
+	if c, ok := errors.AsType[*ConfigError](err); ok {
+		for _, text := range c.Mistakes {
+			p.Errors = append(p.Errors, Wrong{Message: text})
+		}
 	}
 	if m, ok := errors.AsType[*coord.MovedError](err); ok {
 		p.Run, p.Agent, p.State = m.View.Entry.Run, m.View.Entry.Agent, string(m.View.State)

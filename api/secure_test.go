@@ -153,6 +153,7 @@ func TestATokenIsBoundToItsAgents(t *testing.T) {
 		}
 		w.want(w.do("POST", "/v1/agents/other/pause", obj{"reason": "x"}), 403, "forbidden")
 		w.want(w.do("GET", "/v1/agents/other", nil), 403, "forbidden")
+		w.want(w.do("POST", "/v1/config/reload", nil), 403, "forbidden")
 		w.want(w.do("POST", path+"/commit", obj{"attempt": attempt}), 200, "")
 		if r := w.want(w.do("POST", "/v1/agents/a/pause", obj{"reason": "x", "by": "ada"}), 200, ""); r.text("by") != "ada (ci)" {
 			t.Errorf("paused by %q", r.text("by"))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 
 	"golang.org/x/sync/errgroup"
 
@@ -74,6 +75,13 @@ func (s *serving) behind(c *clients) *api.Node {
 		n.Agents = func() []api.Agent { return agentsOf(c.work, s.conf) }
 		n.Trigger = func(ctx context.Context, agent, occurrence string) (api.Triggered, error) {
 			return trigger(ctx, c.work, be.device, agent, occurrence)
+		}
+		n.Reload = func(ctx context.Context) (api.Reloaded, error) {
+			done, err := s.conf.reload(ctx)
+			if errors.Is(err, hold.ErrLeaving) {
+				err = claim.ErrDraining
+			}
+			return done, err
 		}
 	}
 	return n

@@ -2,13 +2,16 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/syncnode/syncnode/api"
 	"github.com/syncnode/syncnode/internal/thorough"
 	"github.com/syncnode/syncnode/node/missed"
 	"github.com/syncnode/syncnode/schedule"
@@ -222,7 +225,7 @@ agents:
 	}
 }
 
-func TestAConfigurationIsReadAgainAtAHangupWholeOrNotAtAll(t *testing.T) {
+func TestAConfigurationIsReadAgainWholeOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	h := spaced(hosts(t, 1, common.get(t).Endpoints()), "hangup")[0]
 	h.call("serve", "--config", filepath.Join(h.dir, "none.yaml")).want(1, "none.yaml")
@@ -238,6 +241,27 @@ func TestAConfigurationIsReadAgainAtAHangupWholeOrNotAtAll(t *testing.T) {
 	h.configure("version: 1\nagents: { second: { schedule: \"@every 1s\", command: [\"true\"] } }\n")
 	n.hangup()
 	eventually(t, "second ran", func() bool { return h.committed("second") > 0 })
+
+	socket, err := newNodeClient("unix:"+h.socket(), "")
+	must(t, err)
+	var done api.Reloaded
+	reload := func() error {
+		_, _, err := socket.do(t.Context(), http.MethodPost, "/v1/config/reload", nil, &done)
+		return err
+	}
+	h.configure(bad)
+	p, ok := errors.AsType[*api.Problem](reload())
+	if !ok || p.Type != "/problems/config-refused" || p.Executed != api.No || len(p.Errors) < 2 || !strings.Contains(fmt.Sprint(p.Errors), "comand") {
+		t.Errorf("a file with mistakes, by the API: %+v", p)
+	}
+	than = h.committed("second")
+	eventually(t, "second goes on", func() bool { return h.committed("second") > than })
+	h.configure("version: 1\nagents: { third: { schedule: \"@every 1s\", command: [\"true\"] } }\n")
+	must(t, reload())
+	if done.Agents != 1 || filepath.Base(done.File) != "syncnode.yaml" {
+		t.Errorf("taken: %+v", done)
+	}
+	eventually(t, "third ran", func() bool { return h.committed("third") > 0 })
 	n.stops()
 }
 

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -38,6 +39,8 @@ var readClock = work.Clock
 type configured struct {
 	path string // empty: there is none, and nothing is run
 	log  *slog.Logger
+
+	turn sync.Mutex // of who takes a file, or begins to work by it
 
 	mu     sync.Mutex // guards the rest
 	file   *config.File
@@ -74,26 +77,60 @@ func (c *configured) watch(ctx context.Context) {
 	for {
 		select {
 		case <-hup:
-			c.reload(ctx)
+			// What came of it is in the log.
+			if _, err := c.reload(ctx); errors.Is(err, hold.ErrLeaving) {
+				time.AfterFunc(again, func() { // the device may get a new id, and work on
+					select {
+					case hup <- syscall.SIGHUP:
+					default: // there is another
+					}
+				})
+			}
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-func (c *configured) reload(ctx context.Context) {
+// reload reads the file again and takes it, or says why not: with an error nothing was changed.
+func (c *configured) reload(ctx context.Context) (api.Reloaded, error) {
+	done := api.Reloaded{File: c.path}
 	if c.path == "" {
 		c.log.Warn("there is no --config to read again")
-		return
+		return done, nil
 	}
+	c.turn.Lock()
+	defer c.turn.Unlock()
+	const not = "the configuration was not taken: the one of before goes on"
 	f, err := config.Load(c.path)
 	if err != nil {
-		c.log.Error("the configuration was not taken: the one of before goes on", "file", c.path, "err", err)
-		return
+		c.log.Error(not, "file", c.path, "err", err)
+		return done, &api.ConfigError{File: c.path, Mistakes: strings.Split(err.Error(), "\n")}
+	}
+	if err := c.take(ctx, f); err != nil {
+		c.log.Error(not, "file", c.path, "err", err)
+		return done, err
+	}
+	done.Agents = len(f.Agents)
+	c.log.Info("configuration taken", "file", c.path, "agents", done.Agents)
+	return done, nil
+}
+
+// take has the worker go by a file, and then everything else; with an error nothing does.
+func (c *configured) take(ctx context.Context, f *config.File) error {
+	c.mu.Lock()
+	was, w, out := c.file, c.worker, c.output
+	c.file = f // what the worker begins at once goes by it
+	c.mu.Unlock()
+	if w != nil {
+		if err := w.Reload(ctx, f); err != nil {
+			c.mu.Lock()
+			c.file = was
+			c.mu.Unlock()
+			return err
+		}
 	}
 	c.mu.Lock()
-	c.file = f
-	w, out := c.worker, c.output
 	if c.taken != nil {
 		c.taken(f)
 	}
@@ -103,12 +140,7 @@ func (c *configured) reload(ctx context.Context) {
 			c.log.Error("the limits of output were not taken", "err", err)
 		}
 	}
-	if w != nil {
-		if err := w.Reload(ctx, f); err != nil {
-			return // it leaves
-		}
-	}
-	c.log.Info("configuration taken", "file", c.path, "agents", len(f.Agents))
+	return nil
 }
 
 // worker is what does the work of the configuration, under the device's present id; nil without a configuration.
@@ -117,6 +149,8 @@ func (s *serving) worker(sess *session.Session, d *dispatch.Dispatcher, n *node.
 	if c.path == "" {
 		return nil, nil
 	}
+	c.turn.Lock()
+	defer c.turn.Unlock()
 	f := c.now()
 	out, err := output.New(output.Config{Dir: outputDir(be.local.dir), Limits: output.Limits(f.Output), Logger: s.log})
 	if err != nil {
@@ -174,6 +208,9 @@ func (l scheduleLog) Records() iter.Seq[json.RawMessage] {
 		}
 	}
 }
+
+// again is the pause before a file is taken once more that nobody was there to take.
+const again = time.Second
 
 // asked bounds a question of the API to the worker.
 const asked = 5 * time.Second

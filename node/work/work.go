@@ -223,13 +223,21 @@ func (w *Worker) ask(ctx context.Context, f func()) error {
 	}
 }
 
-// Reload takes another file in place of the one there was. What runs goes on as it was begun.
+// Reload takes another file in place of the one there was. What runs goes on as it was begun. With an error it was not taken: the worker
+// leaves (hold.ErrLeaving), or ctx ended before.
 func (w *Worker) Reload(ctx context.Context, f *config.File) error {
-	return w.ask(ctx, func() {
-		if !w.leaving.Load() {
+	left := false
+	if err := w.ask(ctx, func() {
+		if left = w.leaving.Load(); !left {
 			w.apply(f)
 		}
-	})
+	}); err != nil {
+		return err
+	}
+	if left {
+		return hold.ErrLeaving
+	}
+	return nil
 }
 
 // leave begins nothing any more, hands over what is idle, and gives what runs its time.
