@@ -72,6 +72,16 @@ type Agent struct {
 	Next     time.Time `json:"next,omitzero" doc:"When it is due next"`
 	Owner    string    `json:"owner,omitempty" doc:"The device whose node begins what is due"`
 	Open     bool      `json:"open" doc:"Whether this node has a run of it"`
+	Missing  *Gap      `json:"missing,omitempty" doc:"The gap of missed occurrences that is open: it grows, and is in no log yet"`
+}
+
+// A Gap is a row of occurrences that were not begun, for one reason.
+type Gap struct {
+	Reason  string    `json:"reason"`
+	First   time.Time `json:"first"`
+	Last    time.Time `json:"last"`
+	Count   int       `json:"count"`
+	AtLeast bool      `json:"at_least,omitempty" doc:"There are more than count"`
 }
 
 // A Triggered is a run that was asked for beside the schedule.

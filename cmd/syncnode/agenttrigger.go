@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -75,6 +76,23 @@ is the same run for ever; without it each trigger is a run of its own.`,
 	return cmd
 }
 
+// agents are those of the node, and those that somebody holds.
+func (c *nodeClient) agents(ctx context.Context) (rows []api.AgentState, err error) {
+	for after := ""; ; {
+		var page struct {
+			Items []api.AgentState `json:"items"`
+			Next  string           `json:"next"`
+		}
+		if _, _, err := c.do(ctx, http.MethodGet, "/v1/agents?limit=1000&cursor="+url.QueryEscape(after), nil, &page); err != nil {
+			return nil, err
+		}
+		rows = append(rows, page.Items...)
+		if after = page.Next; after == "" {
+			return rows, nil
+		}
+	}
+}
+
 func newAgentList() *cobra.Command {
 	var v viaNode
 	cmd := &cobra.Command{Use: "list", Short: "list the agents of a node's configuration: when they are due, and whose they are", Args: noArgs,
@@ -85,21 +103,11 @@ somebody holds. Without a node syncnode config check FILE tells when agents are 
 			if err != nil {
 				return err
 			}
-			var rows []api.AgentState
-			for after := ""; ; {
-				var page struct {
-					Items []api.AgentState `json:"items"`
-					Next  string           `json:"next"`
-				}
-				if _, _, err := c.do(cmd.Context(), http.MethodGet, "/v1/agents?limit=1000&cursor="+url.QueryEscape(after), nil, &page); err != nil {
-					return toldBy(err)
-				}
-				rows = append(rows, page.Items...)
-				if after = page.Next; after == "" {
-					break
-				}
+			rows, err := c.agents(cmd.Context())
+			if err != nil {
+				return toldBy(err)
 			}
-			return printRows(v.out, cmd.OutOrStdout(), rows, "AGENT\tSCHEDULE\tTZ\tNEXT\tOWNER\tHOLDER\tRUNS HERE", func(a api.AgentState) string {
+			return printRows(v.out, cmd.OutOrStdout(), rows, "AGENT\tSCHEDULE\tTZ\tNEXT\tOWNER\tHOLDER\tRUNS HERE\tMISSING", func(a api.AgentState) string {
 				next, holder, open := "-", "-", "no"
 				if !a.Next.IsZero() {
 					next = a.Next.UTC().Format(time.RFC3339)
@@ -110,7 +118,11 @@ somebody holds. Without a node syncnode config check FILE tells when agents are 
 				if a.Open {
 					open = "yes"
 				}
-				return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s", a.Agent.Agent, dash(a.Schedule), dash(a.TZ), next, dash(a.Owner), holder, open)
+				missing := "-"
+				if a.Missing != nil {
+					missing = fmt.Sprintf("%d (%s)", a.Missing.Count, a.Missing.Reason)
+				}
+				return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", a.Agent.Agent, dash(a.Schedule), dash(a.TZ), next, dash(a.Owner), holder, open, missing)
 			})
 		}}
 	v.register(cmd)

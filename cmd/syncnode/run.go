@@ -33,6 +33,7 @@ type runRow struct {
 	Last    string `json:"last_occurrence,omitempty"`
 	Count   int    `json:"count,omitempty"`
 	AtLeast bool   `json:"at_least,omitempty"`
+	Open    bool   `json:"open,omitempty"` // it is not over
 }
 
 type attemptRow struct {
@@ -163,10 +164,11 @@ func newRunList() *cobra.Command {
 					if err != nil {
 						return err
 					}
+					missed = append(missed, via.openGaps(ctx, &b, c.Generation(), filter)...)
 					rows = append(rows, missed[max(0, len(missed)-max(1, limit-len(rows))):]...)
 				}
 				return printRows(out, cmd.OutOrStdout(), rows, "AGENT\tRUN\tSTATE\tCAUSE\tDEVICE\tEPOCH\tSINCE\tOCCURRENCE", func(r runRow) string {
-					return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s", r.Agent, dash(r.Run), r.State, dash(r.Cause), dash(r.Device), r.Epoch, dash(r.Since), r.span())
+					return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s", r.Agent, dash(r.Run), r.shown(), dash(r.Cause), dash(r.Device), r.Epoch, dash(r.Since), r.span())
 				})
 			})
 		}}

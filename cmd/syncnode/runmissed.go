@@ -8,10 +8,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/syncnode/syncnode/api"
 	"github.com/syncnode/syncnode/coord"
 	"github.com/syncnode/syncnode/identity"
 	"github.com/syncnode/syncnode/journal"
 	"github.com/syncnode/syncnode/node/missed"
+	"github.com/syncnode/syncnode/schedule/due"
 )
 
 // stateMissed is the state of rows that are no runs: occurrences of a schedule that were not begun.
@@ -26,6 +28,42 @@ func missedRow(g missed.Gap, device string) runRow {
 		r.Last = "at:" + last
 	}
 	return r
+}
+
+// shown is the state of a row in a table.
+func (r runRow) shown() string {
+	if r.Open {
+		return r.State + ", open"
+	}
+	return r.State
+}
+
+// openGaps are the gaps of the node that is used, or runs on the data directory, that are not over: no log has them yet. They are none if
+// it serves another ledger, or does not answer: the list goes without them.
+func (n *nodeFlags) openGaps(ctx context.Context, b *backendFlags, generation string, want coord.Filter) (all []runRow) {
+	c, err := n.client(b.dataDir)
+	if c == nil || err != nil {
+		return nil
+	}
+	var info api.NodeInfo
+	if _, _, err := c.do(ctx, "GET", "/v1/node", nil, &info); err != nil || info.Namespace != b.namespace || info.Generation != generation {
+		return nil
+	}
+	if want.Device != "" && want.Device != info.Device {
+		return nil
+	}
+	agents, err := c.agents(ctx)
+	if err != nil {
+		return nil
+	}
+	for _, a := range agents {
+		if g := a.Missing; g != nil && (want.Agent == "" || want.Agent == a.Agent.Agent) {
+			r := missedRow(missed.Gap{Agent: a.Agent.Agent, Missed: due.Missed{Reason: due.Reason(g.Reason), First: g.First, Last: g.Last, Count: g.Count, AtLeast: g.AtLeast}}, info.Device)
+			r.Open, r.Next = true, "its occurrences are not begun as long as this lasts; it is recorded when it is over"
+			all = append(all, r)
+		}
+	}
+	return all
 }
 
 // span is the occurrence of a row, or the first and the last of a gap.

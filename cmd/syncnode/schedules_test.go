@@ -293,3 +293,33 @@ agents:
 		t.Errorf("%d effects of one occurrence", got)
 	}
 }
+
+func TestAGapThatIsOpenIsShownAsSuch(t *testing.T) {
+	t.Parallel()
+	h := spaced(hosts(t, 1, common.get(t).Endpoints()), "open-gap")[0]
+	n := h.serve(h.configure("version: 1\nagents: { beat: { schedule: \"@every 1s\", command: [\"true\"] } }\n")...)
+	eventually(t, "beat ran", func() bool { return h.committed("beat") > 0 })
+	bare := h
+	bare.args = nil
+	bare.call("agent", "pause", "beat", "--reason", "to see", "--node", "unix:"+h.socket(), "--namespace", h.namespace()).want(0)
+	open := func() (found []runRow) {
+		p := h.call("run", "list", "--state", "missed", "-o", "json").want(0)
+		for dec := json.NewDecoder(&p.out); dec.More(); {
+			var r runRow
+			must(t, dec.Decode(&r))
+			if r.Open {
+				found = append(found, r)
+			}
+		}
+		return found
+	}
+	eventually(t, "an open gap of two or more is shown", func() bool { f := open(); return len(f) == 1 && f[0].Count >= 2 })
+	if r := open()[0]; r.Agent != "beat" || r.Cause != string(due.Paused) || r.State != stateMissed || r.Last == "" {
+		t.Errorf("the open gap: %+v", r)
+	}
+	h.call("run", "list", "--state", "missed").want(0).prints("missed, open")
+	bare.call("agent", "list").want(0).prints("(paused)")
+	bare.call("agent", "resume", "beat", "--node", "unix:"+h.socket(), "--namespace", h.namespace()).want(0)
+	eventually(t, "it is over, and recorded", func() bool { gaps, _ := h.records(); return len(open()) == 0 && len(gaps) > 0 })
+	n.stops()
+}

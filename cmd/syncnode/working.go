@@ -230,6 +230,9 @@ func agentsOf(w *work.Worker, conf *configured) []api.Agent {
 		if a.Next.IsZero() {
 			row.Next = time.Time{}
 		}
+		if g := a.Open; g != nil {
+			row.Missing = &api.Gap{Reason: string(g.Reason), First: g.First.UTC(), Last: g.Last.UTC(), Count: g.Count, AtLeast: g.AtLeast}
+		}
 		if c, ok := f.Agent(a.ID); ok && c.Schedule != nil {
 			row.Schedule, row.TZ = c.Schedule.Spec().String(), c.Schedule.Zone().String()
 		}
