@@ -125,17 +125,38 @@ func getRuns(ctx context.Context, n *Node, in *runsIn) (*page[Run], error) {
 	if err := f.Check(); err != nil {
 		return nil, err
 	}
-	got, err := n.Ledger.List(ctx, f)
-	if err != nil {
-		return nil, err
+	c := CallerOf(ctx)
+	if in.Agent != "" && !c.MayAgent(in.Agent) {
+		return pageOf[Run](nil, ""), nil
 	}
 	var rows []Run
-	for _, v := range got.Views {
-		if CallerOf(ctx).MayAgent(v.Entry.Agent) {
+	for {
+		got, err := n.Ledger.List(ctx, f)
+		if err != nil {
+			return nil, err
+		}
+		full := false
+		for _, v := range got.Views {
+			if !c.MayAgent(v.Entry.Agent) {
+				continue
+			}
+			if full = len(rows) == in.Limit; full {
+				break
+			}
 			rows = append(rows, runOf(v))
 		}
+		// A cursor names an agent and a run. Where the caller may not see those it is the last run shown, or it is looked on.
+		agent, _, _ := strings.Cut(got.Next, "/")
+		shown := got.Next == "" || c.MayAgent(agent)
+		if !full && shown {
+			return pageOf(rows, got.Next), nil
+		}
+		if len(rows) > 0 {
+			last := rows[len(rows)-1]
+			return pageOf(rows, last.Agent+"/"+last.Run), nil
+		}
+		f.After, f.Limit = got.Next, coord.MaxPage
 	}
-	return pageOf(rows, got.Next), nil
 }
 
 func getRun(ctx context.Context, n *Node, in *runIn) (*runOut, error) {

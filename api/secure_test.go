@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -157,6 +158,40 @@ func TestATokenIsBoundToItsAgents(t *testing.T) {
 		w.want(w.do("POST", path+"/commit", obj{"attempt": attempt}), 200, "")
 		if r := w.want(w.do("POST", "/v1/agents/a/pause", obj{"reason": "x", "by": "ada"}), 200, ""); r.text("by") != "ada (ci)" {
 			t.Errorf("paused by %q", r.text("by"))
+		}
+	})
+}
+
+// A cursor has the names of an agent and a run in it.
+func TestAListTellsACallerNothingOfTheAgentsOfOthersAlsoNotInItsCursor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		toks, _ := tokens(t, "name=ci roles=observe agents=b,d sha256="+digest("the-token"))
+		w := newWorld(t, memory.New(memory.Config{}), "a", api.Config{Tokens: toks})
+		for _, run := range []string{"a 1", "a 2", "b 1", "b 2", "c 1", "c 2", "d 1", "e 1", "e 2"} {
+			agent, occurrence, _ := strings.Cut(run, " ")
+			c := w.want(w.do("POST", "/v1/runs", obj{"agent": agent, "occurrence": occurrence}), 201, "")
+			path := c.header.Get("Location")
+			f := w.want(w.do("POST", path+"/fence", obj{"claim": c.text("claim"), "request": "request-1"}), 200, "")
+			w.want(w.do("POST", path+"/commit", obj{"attempt": f.text("attempt")}), 200, "")
+		}
+		w.caller = bearer("the-token")
+		for _, query := range []string{"?limit=1", "?limit=2", "?limit=3", "?", "?agent=a&limit=1", "?agent=b&limit=1"} {
+			var seen []string
+			cursor, pages := "", 0
+			for pages = 0; pages == 0 || cursor != ""; pages++ {
+				a := w.want(w.do("GET", "/v1/runs"+query+"&cursor="+url.QueryEscape(cursor), nil), 200, "")
+				for _, item := range a.body["items"].([]any) {
+					seen = append(seen, item.(obj)["agent"].(string))
+				}
+				cursor = a.text("next")
+				if agent, _, _ := strings.Cut(cursor, "/"); agent != "" && agent != "b" && agent != "d" || pages > 9 {
+					t.Fatalf("%s: page %d goes on at %q", query, pages, cursor)
+				}
+			}
+			want := map[string]string{"?agent=a&limit=1": "", "?agent=b&limit=1": "bb"}
+			if w, ok := want[query]; strings.Join(seen, "") != w && ok || !ok && strings.Join(seen, "") != "bbd" {
+				t.Errorf("%s shows runs of %v", query, seen)
+			}
 		}
 	})
 }
