@@ -91,22 +91,13 @@ func TestConformanceOverEtcd(t *testing.T) {
 				t.Log(err)
 			}
 		})
-		var proved sync.Map
-		pids := map[coord.Coordinator]int{}
+		all := newCallers()
 		return coordtest.Backend{
 			Options: coordtest.Options{Timeout: 5 * time.Minute},
-			Process: func(t testing.TB, device string) coord.Coordinator {
-				pid := len(pids) + 1
-				c := dial(t, remote.Config{URL: url, Process: coord.Process{Host: device, PID: pid}, Dead: func(_ string, p coord.Process) bool {
-					_, dead := proved.Load(p.PID)
-					return dead
-				}})
-				pids[c] = pid
-				return c
-			},
-			Crash:  func(testing.TB, coord.Coordinator) {},
-			Expire: func(t testing.TB, c coord.Coordinator) { s.expire(t, pids[c]) },
-			Prove:  func(_ testing.TB, c coord.Coordinator) { proved.Store(pids[c], true) },
+			Process: func(t testing.TB, device string) coord.Coordinator { return all.dial(t, url, device) },
+			Crash:   func(testing.TB, coord.Coordinator) {},
+			Expire:  func(t testing.TB, c coord.Coordinator) { s.expire(t, all.pid(c)) },
+			Prove:   func(_ testing.TB, c coord.Coordinator) { all.prove(c) },
 		}
 	})
 }

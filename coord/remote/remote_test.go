@@ -102,25 +102,61 @@ func dial(t testing.TB, cfg remote.Config) *remote.Coordinator {
 	return c
 }
 
+// callers are the processes of a test by their numbers. Processes are made while others are at work.
+type callers struct {
+	mu    sync.Mutex
+	made  int
+	pids  map[coord.Coordinator]int
+	proof map[int]bool // that the process of that number is dead
+}
+
+func newCallers() *callers {
+	return &callers{pids: map[coord.Coordinator]int{}, proof: map[int]bool{}}
+}
+
+// dial makes the next process.
+func (s *callers) dial(t testing.TB, url, device string) coord.Coordinator {
+	s.mu.Lock()
+	s.made++
+	pid := s.made
+	s.mu.Unlock()
+	c := dial(t, remote.Config{URL: url, Process: coord.Process{Host: device, PID: pid}, Dead: func(_ string, p coord.Process) bool {
+		return s.dead(p.PID)
+	}})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pids[c] = pid
+	return c
+}
+
+func (s *callers) pid(c coord.Coordinator) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pids[c]
+}
+
+func (s *callers) prove(c coord.Coordinator) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.proof[s.pids[c]] = true
+}
+
+func (s *callers) dead(pid int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.proof[pid]
+}
+
 func TestConformance(t *testing.T) {
 	coordtest.Run(t, func(t *testing.T) coordtest.Backend {
 		b := newBackend()
 		url := listen(t, b.handler())
-		var proved sync.Map
-		pids := map[coord.Coordinator]int{}
+		all := newCallers()
 		return coordtest.Backend{
-			Process: func(t testing.TB, device string) coord.Coordinator {
-				pid := len(pids) + 1
-				c := dial(t, remote.Config{URL: url, Process: coord.Process{Host: device, PID: pid}, Dead: func(_ string, p coord.Process) bool {
-					_, dead := proved.Load(p.PID)
-					return dead
-				}})
-				pids[c] = pid
-				return c
-			},
+			Process: func(t testing.TB, device string) coord.Coordinator { return all.dial(t, url, device) },
 			Crash:   func(testing.TB, coord.Coordinator) {}, // it says no more, and the server does not know
-			Expire:  func(_ testing.TB, c coord.Coordinator) { b.expire(pids[c]) },
-			Prove:   func(_ testing.TB, c coord.Coordinator) { proved.Store(pids[c], true) },
+			Expire:  func(_ testing.TB, c coord.Coordinator) { b.expire(all.pid(c)) },
+			Prove:   func(_ testing.TB, c coord.Coordinator) { all.prove(c) },
 			Advance: func(_ testing.TB, d time.Duration) { b.now.advance(d) },
 		}
 	})
