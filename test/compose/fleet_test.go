@@ -23,6 +23,7 @@ type fleet struct {
 	compose []string // docker-compose, or docker compose
 	project string
 	image   string
+	files   []string          // of compose
 	id      map[string]string // container by service
 }
 
@@ -38,7 +39,7 @@ func newFleet(t *testing.T) *fleet {
 	if out, err := exec.CommandContext(ctx, "docker", "version", "-f", "{{.Server.Version}}").CombinedOutput(); err != nil {
 		t.Skipf("Docker does not run here: %v: %s", err, bytes.TrimSpace(out))
 	}
-	f := &fleet{t: t, ctx: ctx, id: map[string]string{}}
+	f := &fleet{t: t, ctx: ctx, files: []string{"docker-compose.yml"}, id: map[string]string{}}
 	f.project = fmt.Sprintf("syncnodetest%d", os.Getpid())
 	f.image = f.project + ":test"
 	for _, c := range [][]string{{"docker", "compose"}, {"docker-compose"}} {
@@ -92,7 +93,10 @@ func (f *fleet) down() {
 
 func (f *fleet) composed(args ...string) []string {
 	all := append([]string{}, f.compose...)
-	return append(append(all, "-f", "../../docker-compose.yml", "-p", f.project), args...)
+	for _, file := range f.files {
+		all = append(all, "-f", "../../"+file)
+	}
+	return append(append(all, "-p", f.project), args...)
 }
 
 func (f *fleet) command(ctx context.Context, args ...string) *exec.Cmd {
