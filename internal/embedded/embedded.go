@@ -75,6 +75,8 @@ type Config struct {
 	Agent string
 	// Wait is how long to wait for a busy directory; 0 fails at once.
 	Wait time.Duration
+	// Busy, unless it is nil, is told once who is waited for, when the directory has been busy for two seconds.
+	Busy func(*BusyError)
 }
 
 // A Server is a running member.
@@ -285,6 +287,8 @@ func takeLock(ctx context.Context, cfg Config) (*os.File, error) {
 	}
 	deadline := time.NewTimer(cfg.Wait)
 	defer deadline.Stop()
+	patience := time.NewTimer(2 * time.Second)
+	defer patience.Stop()
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
@@ -296,6 +300,11 @@ func takeLock(ctx context.Context, cfg Config) (*os.File, error) {
 		}
 		select {
 		case <-time.After(pause):
+		case <-patience.C:
+			if cfg.Busy != nil {
+				owner, _ := readOwner(f)
+				cfg.Busy(&BusyError{Dir: cfg.Dir, Owner: owner})
+			}
 		case <-deadline.C:
 			owner, _ := readOwner(f)
 			f.Close()

@@ -84,6 +84,33 @@ func TestABusyDirectoryNamesPidAndAgent(t *testing.T) {
 	}
 }
 
+func TestAWaitThatIsNotShortTellsWhoIsWaitedFor(t *testing.T) {
+	dir := t.TempDir()
+	first := open(t, Config{Dir: dir, Agent: "nightly"})
+	told, opened := make(chan *BusyError, 2), make(chan error, 1)
+	go func() {
+		s, err := Open(t.Context(), Config{Dir: dir, Wait: time.Hour, Busy: func(busy *BusyError) { told <- busy }})
+		if err == nil {
+			s.Close()
+		}
+		opened <- err
+	}()
+	select {
+	case busy := <-told:
+		if busy.Owner.PID != os.Getpid() || busy.Owner.Agent != "nightly" {
+			t.Errorf("told of %+v, want pid %d and agent nightly", busy.Owner, os.Getpid())
+		}
+	case err := <-opened:
+		t.Fatalf("open ended with %v and told nobody that it waits", err)
+	case <-time.After(time.Minute):
+		t.Fatal("nobody was told who is waited for")
+	}
+	first.Close()
+	if err := <-opened; err != nil {
+		t.Errorf("open after the directory was free: %v", err)
+	}
+}
+
 func TestAWaitingOpenGetsTheDirectoryWhenItIsFree(t *testing.T) {
 	dir := t.TempDir()
 	first := open(t, Config{Dir: dir})
