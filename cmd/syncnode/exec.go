@@ -183,7 +183,10 @@ func (x *execution) do(ctx context.Context, job dispatch.Job) dispatch.Result {
 			return (&nodeRun{x: x, c: node, job: job, signals: forwarded}).run(ctx)
 		}
 	}
-	be, err := x.flags.open(ctx, use{agent: job.Agent, write: true, wait: x.flags.policy.busyWait(cmdChanged(x.cmd, "if-held"))})
+	be, err := x.flags.open(ctx, use{
+		agent: job.Agent, write: true, wait: x.flags.policy.busyWait(cmdChanged(x.cmd, "if-held")),
+		busy: func(who string) { x.say("%s", who) },
+	})
 	if err != nil {
 		return notRun(err)
 	}

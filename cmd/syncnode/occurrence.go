@@ -37,10 +37,9 @@ func registerZone(flags *pflag.FlagSet, zone *string) {
 }
 
 // choices is what exec says when it is not told which occurrence it is about.
-const choices = `which occurrence is this? Give one of
-  --occurrence TEXT   one run for ever under that name: an order number, a date, a build id
-  --every D           one run for each multiple of D, for a trigger that fires every D (--every 1h)
-  --cron SPEC         one run for each instant of a schedule (--cron '30 2 * * *' --tz Europe/Berlin)
+const choices = `which occurrence is this? Give one of these: --occurrence TEXT: one run for ever under that name, such as an order number, a date, a build id
+--every D: one run for each multiple of D, for a trigger that fires every D (--every 1h)
+--cron SPEC: one run for each instant of a schedule (--cron '30 2 * * *' --tz Europe/Berlin)
 A guess here would be a wrong guarantee`
 
 // resolve gives the occurrence in its canonical form, `key:TEXT` or `at:INSTANT`.

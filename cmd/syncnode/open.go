@@ -29,6 +29,14 @@ type use struct {
 	dir   bool          // the data directory, though no device
 	long  bool          // the verb bounds its own questions
 	wait  time.Duration // for a busy embedded directory
+	busy  func(string)  // told once when that wait is not short; nil tells nobody
+}
+
+// tell says who is waited for.
+func (u use) tell(busy *embedded.BusyError) {
+	if u.busy != nil {
+		u.busy(fmt.Sprintf("%v; waiting for it", busy))
+	}
 }
 
 // A backend is the ledger and this device, wired together for one process.
@@ -140,7 +148,7 @@ func (be *backend) openEmbedded(ctx context.Context, u use) (string, error) {
 			return owner.Endpoint, nil
 		}
 	}
-	server, err := embedded.Open(ctx, embedded.Config{Dir: dir, Agent: u.agent, Wait: u.wait})
+	server, err := embedded.Open(ctx, embedded.Config{Dir: dir, Agent: u.agent, Wait: u.wait, Busy: u.tell})
 	if err != nil {
 		return "", err
 	}

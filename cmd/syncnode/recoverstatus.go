@@ -241,7 +241,7 @@ func (row *recoveryRow) text() string {
 	case row.Gap == nil:
 		fmt.Fprintf(&b, "gap         not looked at: no journal of this ledger in the data directory\n")
 	default:
-		fmt.Fprintf(&b, "gap         of %d attempts that this journal knows the ledger lacks %d; %d epochs would be granted again\n", row.Gap.Known, len(row.Gap.Attempts), len(row.Gap.Epochs))
+		fmt.Fprintf(&b, "gap         this journal knows %d attempts, of which the ledger lacks %d; %d epochs would be granted again\n", row.Gap.Known, len(row.Gap.Attempts), len(row.Gap.Epochs))
 	}
 	fmt.Fprintf(&b, "next        %s\n", row.Next)
 	row.tables(&b)

@@ -35,7 +35,7 @@ type serving struct {
 
 // serve works until ctx ends.
 func (f *serveFlags) serve(ctx context.Context, door *door, conf *configured) error {
-	be, err := f.open(ctx, use{agent: "serve", write: true, wait: defaultBusyWait})
+	be, err := f.open(ctx, use{agent: "serve", write: true, wait: defaultBusyWait, busy: func(who string) { conf.log.Warn(who) }})
 	if err != nil {
 		return err
 	}
