@@ -78,9 +78,12 @@ func (s *serving) process(ctx context.Context, p coord.Process, dead func(string
 	})
 }
 
-// mayRelay binds a caller to its devices.
+// mayRelay binds a caller to its devices. The logs in a relay tell of all agents, so it is for who may see all.
 func mayRelay(r *http.Request, c relayremote.Call) error {
 	who := api.CallerOf(r.Context())
+	if !slices.Contains(who.Agents, "*") {
+		return fmt.Errorf("%s is bound to some agents, and a relay is of all: its token needs agents=*", who.Name)
+	}
 	if c.Device != "" && !who.MayDevice(c.Device) {
 		return fmt.Errorf("%s is not bound to device %s", who.Name, c.Device)
 	}

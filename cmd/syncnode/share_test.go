@@ -43,7 +43,8 @@ func TestNodesConvergeThroughTheRelayThatAnotherShares(t *testing.T) {
 	b.run("fleet", occ(1))
 	grants := tokens(t, map[string]string{
 		"token-of-b-0123456789abcdef0123456789":     fmt.Sprintf("name=b roles=execute agents=* devices=%s", b.idOf()),
-		"token-of-other-0123456789abcdef0123456789": "name=other roles=execute agents=x* devices=other",
+		"token-of-other-0123456789abcdef0123456789": "name=other roles=execute agents=* devices=other",
+		"token-of-some-0123456789abcdef0123456789":  "name=some roles=execute agents=x* devices=other",
 	})
 	url := fmt.Sprintf("http://127.0.0.1:%d", freePorts(t, 1)[0])
 	folder := filepath.Join(t.TempDir(), "folder")
@@ -65,13 +66,18 @@ func TestNodesConvergeThroughTheRelayThatAnotherShares(t *testing.T) {
 	if err := other.Register(t.Context(), "other", relay.Writer); err != nil {
 		t.Errorf("for its own: %v", err)
 	}
+	some, err := relayremote.New(relayremote.Config{URL: url, Token: as("token-of-some-0123456789abcdef0123456789")})
+	must(t, err)
+	if _, err := some.Roster(t.Context()); !errors.Is(err, relayremote.ErrDenied) || !errors.Is(err, relay.ErrNotSent) {
+		t.Errorf("the relay of all agents with a token for some: %v", err)
+	}
 	nobody, err := relayremote.New(relayremote.Config{URL: url})
 	must(t, err)
 	if _, err := nobody.Roster(t.Context()); !errors.Is(err, relayremote.ErrDenied) || !errors.Is(err, relay.ErrNotSent) {
 		t.Errorf("without a token: %v", err)
 	}
 
-	ledger, err := coordremote.Open(t.Context(), coordremote.Config{URL: url, Token: as("token-of-other-0123456789abcdef0123456789")})
+	ledger, err := coordremote.Open(t.Context(), coordremote.Config{URL: url, Token: as("token-of-some-0123456789abcdef0123456789")})
 	must(t, err)
 	l, err := ledger.Acquire(t.Context(), coord.Request{Agent: "x1", Device: "other", TTL: coord.DefaultTTL})
 	if err != nil || l.Epoch != 1 {
