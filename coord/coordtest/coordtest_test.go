@@ -276,3 +276,47 @@ func TestTheSecondCopyOfAGrantThatWasLostMeanwhileIsNotGrantedAnew(t *testing.T)
 		t.Error(err)
 	}
 }
+
+// A stepBetween does something after the first begin that it passes on.
+type stepBetween struct {
+	coord.Coordinator
+	then func()
+}
+
+func (s *stepBetween) Begin(ctx context.Context, b coord.Begin) (coord.Attempt, error) {
+	a, err := s.Coordinator.Begin(ctx, b)
+	if then := s.then; then != nil {
+		s.then = nil
+		then()
+	}
+	return a, err
+}
+
+// Found by a random history: a begin was refused since another was open, that one was cancelled, and the copy of the first opened an attempt.
+func TestACopyOfARefusedBeginIsNotCarriedOut(t *testing.T) {
+	ctx, store := t.Context(), memory.New(memory.Config{})
+	c := store.Process(coord.Process{})
+	l, err := c.Acquire(ctx, coord.Request{Agent: "a", Device: "d1", TTL: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin := func(attempt string) coord.Begin {
+		return coord.Begin{Lease: l, Run: "r", Occurrence: "key:k", Attempt: attempt, Request: coord.NewNonce()}
+	}
+	open := begin(coord.NewNonce())
+	if _, err := c.Begin(ctx, open); err != nil {
+		t.Fatal(err)
+	}
+	inner := &stepBetween{Coordinator: c, then: func() {
+		if err := c.Cancel(ctx, open); err != nil {
+			t.Error(err)
+		}
+	}}
+	flaky := coordtest.Faulty(inner, func(string) coordtest.Fault { return coordtest.Twice })
+	if _, err := flaky.Begin(ctx, begin(coord.NewNonce())); !errors.Is(err, coord.ErrInProgress) {
+		t.Fatalf("begin beside an open attempt: %v", err)
+	}
+	if v, err := c.Look(ctx, coord.Question{Agent: "a", Run: "r"}); err != nil || v.State != coord.RunFree {
+		t.Errorf("the run is %q (%v) after its begin was refused and the other cancelled", v.State, err)
+	}
+}

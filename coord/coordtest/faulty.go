@@ -46,6 +46,7 @@ type Flaky struct {
 type lateCall struct {
 	grant string // the request, if it asks for a lease
 	agent string
+	begin bool // it asks for an attempt
 	do    func()
 }
 
@@ -104,14 +105,14 @@ func change[T any](f *Flaky, op string, late lateCall, do func() (T, error)) (go
 	answered := false
 	if err := f.sendFor(op, late, func() error {
 		if refused != nil {
-			// A copy of a grant that was refused is the same guarded request: it can never be granted any more. Asked
-			// anew it would be another request, whose grant nobody knows of.
+			// A copy of a grant or a begin that was refused is the same guarded request: it can never be granted any more.
+			// Asked anew it would be another request, whose grant nobody knows of.
 			return refused
 		}
 		t, err := do()
 		if !answered {
 			first, answered = t, true
-			if late.grant != "" {
+			if late.grant != "" || late.begin {
 				refused = err
 			}
 		}
@@ -289,7 +290,7 @@ func (f *Flaky) LiftRecovery(ctx context.Context, g coord.Gate) error {
 
 // Begin is coord.Ledger.Begin.
 func (f *Flaky) Begin(ctx context.Context, b coord.Begin) (coord.Attempt, error) {
-	return change(f, "Begin", lateCall{}, func() (coord.Attempt, error) { return f.Coordinator.Begin(context.WithoutCancel(ctx), b) })
+	return change(f, "Begin", lateCall{begin: true}, func() (coord.Attempt, error) { return f.Coordinator.Begin(context.WithoutCancel(ctx), b) })
 }
 
 // Cancel is coord.Ledger.Cancel.
