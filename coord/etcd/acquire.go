@@ -345,6 +345,17 @@ func (c *Coordinator) granted(agent string) *grant {
 	return c.grants[agent]
 }
 
+// sentOf is when the last good renewal of a grant of this process was sent. A renewal may be under way.
+func (c *Coordinator) sentOf(agent, handle string) (time.Time, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	g := c.grants[agent]
+	if g == nil || g.lease.Handle != handle {
+		return time.Time{}, false
+	}
+	return g.lease.Sent, true
+}
+
 // dropped forgets a grant, unless another took its place.
 func (c *Coordinator) dropped(agent string, g *grant) {
 	c.mu.Lock()

@@ -246,3 +246,28 @@ func TestRevivingManyAgentsCostsOneGrantAndOnePut(t *testing.T) {
 		}
 	})
 }
+
+// What a list says of trust is what some renewal gave, while others renew: it never goes back.
+func TestLeasesAreListedWhileTheyAreRenewed(t *testing.T) {
+	w := newWorld(t)
+	l := acquire(t, w.a, "d1")
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for range 30 {
+			if _, err := w.a.Renew(bounded(t), "a", "d1", l.Epoch, ttl); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	sent := l.Sent
+	for range 30 {
+		all, err := w.a.Leases(bounded(t))
+		must(t, err)
+		if len(all) != 1 || all[0].Sent.Before(sent) {
+			t.Fatalf("got %+v, was trusted from %v before", all, sent)
+		}
+		sent = all[0].Sent
+	}
+	wg.Wait()
+}

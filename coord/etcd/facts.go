@@ -116,8 +116,8 @@ func (c *Coordinator) facts(st state, agent, run string) (rules.Facts, error) {
 	errs = append(errs, err)
 	if held {
 		f.Held, f.Holder = true, c.lease(agent, holder, st)
-		if g := c.granted(agent); g != nil && g.lease.Handle == holder.Nonce {
-			f.Ours, f.Holder.Sent = true, g.lease.Sent
+		if sent, ours := c.sentOf(agent, holder.Nonce); ours {
+			f.Ours, f.Holder.Sent = true, sent
 		}
 	}
 	if run != "" {
