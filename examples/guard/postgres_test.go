@@ -27,7 +27,7 @@ func postgres(t *testing.T) *sql.DB {
 			return path
 		}
 		if err != nil || len(found) == 0 {
-			t.Skip("no " + name + " here")
+			t.Skip("PostgreSQL is not installed here (no " + name + "); .ci/run installs it")
 		}
 		return found[len(found)-1]
 	}
@@ -41,7 +41,7 @@ func postgres(t *testing.T) *sql.DB {
 	if os.Getuid() == 0 { // which PostgreSQL refuses
 		u, err := user.Lookup("nobody")
 		if err != nil {
-			t.Skip(err)
+			t.Skip("PostgreSQL refuses to run as root, and this system has no other user: ", err)
 		}
 		uid, errU := strconv.Atoi(u.Uid)
 		gid, errG := strconv.Atoi(u.Gid)

@@ -37,7 +37,7 @@ func needs(t *testing.T, programs ...string) {
 			if os.Getenv("SYNCNODE_CI") != "" {
 				t.Fatal(err)
 			}
-			t.Skip(err)
+			t.Skip("a program that the example calls is not installed here; .ci/run installs it: ", err)
 		}
 	}
 }

@@ -404,7 +404,7 @@ func TestNoTwoRunsHoldAnAgentAtOnceWhateverFails(t *testing.T) {
 				all.Go(func() {
 					for range 40 {
 						id := []string{"x", "y"}[roll(2)]
-						time.Sleep(time.Duration(roll(8000)) * time.Millisecond)
+						time.Sleep(time.Duration(roll(8000)) * time.Millisecond) // bubble time, a part of the history: when it asks
 						switch roll(6) {
 						case 0:
 							ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
@@ -434,7 +434,7 @@ func TestNoTwoRunsHoldAnAgentAtOnceWhateverFails(t *testing.T) {
 						}
 						open[id][h] = true
 						mu.Unlock()
-						time.Sleep(time.Duration(roll(4000)) * time.Millisecond)
+						time.Sleep(time.Duration(roll(4000)) * time.Millisecond) // and how long its run lasts
 						mu.Lock()
 						delete(open[id], h)
 						mu.Unlock()
