@@ -93,7 +93,7 @@ func TestConformanceOverEtcd(t *testing.T) {
 		})
 		all := newCallers()
 		return coordtest.Backend{
-			Options: coordtest.Options{Timeout: 5 * time.Minute, Steps: 30},
+			Options: coordtest.Options{Timeout: 5 * time.Minute},
 			Process: func(t testing.TB, device string) coord.Coordinator { return all.dial(t, url, device) },
 			Crash:   func(testing.TB, coord.Coordinator) {},
 			Expire:  func(t testing.TB, c coord.Coordinator) { s.expire(t, all.pid(c)) },

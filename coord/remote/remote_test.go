@@ -153,8 +153,6 @@ func TestConformance(t *testing.T) {
 		url := listen(t, b.handler())
 		all := newCallers()
 		return coordtest.Backend{
-			// Calls over HTTP overlap more than calls in memory: shorter histories, so that each can be judged.
-			Options: coordtest.Options{Steps: 30},
 			Process: func(t testing.TB, device string) coord.Coordinator { return all.dial(t, url, device) },
 			Crash:   func(testing.TB, coord.Coordinator) {}, // it says no more, and the server does not know
 			Expire:  func(_ testing.TB, c coord.Coordinator) { b.expire(all.pid(c)) },
