@@ -148,7 +148,7 @@ func mayRun(ctx context.Context, n *Node, run, agent string) (string, error) {
 		agent = known
 	}
 	if agent == "" {
-		v, err := findRun(ctx, n.Ledger, "", run)
+		v, err := coord.Find(ctx, n.Ledger, coord.Filter{}, run)
 		if err != nil {
 			return "", err
 		}
@@ -158,25 +158,6 @@ func mayRun(ctx context.Context, n *Node, run, agent string) (string, error) {
 		return "", problem("invalid-request", "%v", err)
 	}
 	return agent, mayAgent(ctx, agent)
-}
-
-// findRun looks a run up. An id alone is looked for in the list.
-func findRun(ctx context.Context, l Ledger, agent, run string) (coord.View, error) {
-	for f := (coord.Filter{Limit: coord.MaxPage}); agent == ""; {
-		page, err := l.List(ctx, f)
-		if err != nil {
-			return coord.View{}, err
-		}
-		for _, v := range page.Views {
-			if v.Entry.Run == run {
-				agent = v.Entry.Agent
-			}
-		}
-		if f.After = page.Next; f.After == "" && agent == "" {
-			return coord.View{}, fmt.Errorf("%w: %s is in no entry of the ledger; name its agent if it is old", coord.ErrNotFound, run)
-		}
-	}
-	return l.Look(ctx, coord.Question{Agent: agent, Run: run})
 }
 
 // RunPath, ListQuery, AgentPath and Decision are parts of requests: huma reads only exported ones.

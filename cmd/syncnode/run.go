@@ -241,24 +241,10 @@ func (n *runName) resolve(cmd *cobra.Command, namespace string, args []string) (
 
 // find looks the run up. An id alone is looked for in the list.
 func (n *runName) find(ctx context.Context, run string, c coord.Ledger) (coord.View, error) {
-	if n.agent != "" {
-		return c.Look(ctx, coord.Question{Agent: n.agent, Run: run})
+	if n.agent == "" {
+		return coord.Find(ctx, c, coord.Filter{}, run)
 	}
-	for f := (coord.Filter{Limit: 1000}); ; {
-		page, err := c.List(ctx, f)
-		if err != nil {
-			return coord.View{}, err
-		}
-		for _, v := range page.Views {
-			if v.Entry.Run == run {
-				return c.Look(ctx, coord.Question{Agent: v.Entry.Agent, Run: run})
-			}
-		}
-		if page.Next == "" {
-			return coord.View{}, fmt.Errorf("%w: %s is in no entry of the ledger; give --agent if it is old", coord.ErrNotFound, run)
-		}
-		f.After = page.Next
-	}
+	return c.Look(ctx, coord.Question{Agent: n.agent, Run: run})
 }
 
 func newRunShow() *cobra.Command {

@@ -203,19 +203,8 @@ func (d *Desk) isGivenUp(attempt string) bool {
 
 // find looks the run up; without an agent, among the runs of this device.
 func (d *Desk) find(ctx context.Context, agent, run string) (coord.View, error) {
-	for f := (coord.Filter{Device: d.cfg.Device, Limit: coord.MaxPage}); agent == ""; {
-		page, err := d.cfg.Ledger.List(ctx, f)
-		if err != nil {
-			return coord.View{}, err
-		}
-		for _, v := range page.Views {
-			if v.Entry.Run == run {
-				agent = v.Entry.Agent
-			}
-		}
-		if f.After = page.Next; f.After == "" && agent == "" {
-			return coord.View{}, fmt.Errorf("%w: run %s of this device", coord.ErrNotFound, run)
-		}
+	if agent == "" {
+		return coord.Find(ctx, d.cfg.Ledger, coord.Filter{Device: d.cfg.Device}, run)
 	}
 	v, err := d.cfg.Ledger.Look(ctx, coord.Question{Agent: agent, Run: run})
 	if err == nil && !v.Found {
