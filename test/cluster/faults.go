@@ -80,6 +80,32 @@ func (c *Cluster) Resume(i int) error {
 	return nil
 }
 
+// MoveLeader hands the leadership to member to, which runs, and returns when a majority takes it for the leader. Moving it to the
+// leader changes nothing.
+func (c *Cluster) MoveLeader(ctx context.Context, to int) error {
+	what := fmt.Sprintf("member %d to be the leader", to)
+	return poll(ctx, what, func(ctx context.Context) error {
+		from, err := c.Leader(ctx)
+		if err != nil || from == to {
+			return err
+		}
+		client, ok := c.members[from].answering()
+		if !ok {
+			return fmt.Errorf("%w: member %d does not answer", ErrNoLeader, from)
+		}
+		ctx, cancel := context.WithTimeout(ctx, askTimeout)
+		defer cancel()
+		m := c.members[to]
+		m.mu.Lock()
+		id := m.id
+		m.mu.Unlock()
+		if _, err := client.MoveLeader(ctx, id); err != nil {
+			return err
+		}
+		return fmt.Errorf("%w: member %d gave it away", ErrNoLeader, from)
+	})
+}
+
 // Cut stops every message from one member to another until Heal. Messages the other way still
 // arrive; calls between the two, such as a forwarded lease renewal, need both ways and fail.
 func (c *Cluster) Cut(from, to int) { c.peers.cut([2]int{from, to}) }

@@ -30,6 +30,26 @@ func TestAnotherLeaderFollowsAPausedOneAndTheResumedOneCatchesUp(t *testing.T) {
 	}
 }
 
+func TestTheLeadershipIsHandedOverInANewTerm(t *testing.T) {
+	t.Parallel()
+	ctx := bounded(t)
+	c := cluster.New(t, cluster.Config{})
+	term := func(i int) uint64 {
+		t.Helper()
+		status, err := direct(t, c, i).Status(ctx, c.MemberEndpoint(i))
+		must(t, err)
+		return status.RaftTerm
+	}
+	old, err := c.WaitLeader(ctx)
+	must(t, err)
+	next, _ := others(c, old)
+	before := term(old)
+	must(t, c.MoveLeader(ctx, next))
+	if now, err := c.Leader(ctx); err != nil || now != next || term(next) <= before {
+		t.Errorf("member %d leads (%v) in term %d, want member %d in one after %d", now, err, term(next), next, before)
+	}
+}
+
 func TestACutOfOneDirectionStopsItsMessagesAlone(t *testing.T) {
 	t.Parallel()
 	ctx := bounded(t)
