@@ -122,7 +122,7 @@ func (c *Coordinator) extendLocked(l *coord.Lease, ttl time.Duration) coord.Leas
 	l.Sent, l.Liveness = c.store.now(), ""
 	if l.TTL > 0 {
 		l.Liveness = c.liveness(l.TTL)
-		c.store.lives[l.Liveness] = l.Sent.Add(l.TTL)
+		c.store.lives[l.Liveness] = life{l.Sent.Add(l.TTL), l.TTL}
 	}
 	shown := *l
 	shown.Expired = l.TTL == 0

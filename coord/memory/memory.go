@@ -41,10 +41,16 @@ type Store struct {
 
 	mu       sync.Mutex // guards all below
 	agents   map[string]*agent
-	lives    map[string]time.Time // when each liveness runs out; absent when it is gone
+	lives    map[string]life // by liveness; absent when it is gone
 	runs     map[coord.RunRef]coord.Entry
 	recovery *coord.Gate
 	offers   map[string]coord.Offer // by device
+}
+
+// A life is what a liveness has left.
+type life struct {
+	ends time.Time
+	ttl  time.Duration
 }
 
 // An agent is what the store holds of one: guarded by Store.mu.
@@ -61,7 +67,7 @@ func New(cfg Config) *Store {
 		cfg.Now = time.Now
 	}
 	return &Store{now: cfg.Now, dead: cfg.Dead, generation: coord.NewNonce(),
-		agents: map[string]*agent{}, lives: map[string]time.Time{}, runs: map[coord.RunRef]coord.Entry{}, offers: map[string]coord.Offer{}}
+		agents: map[string]*agent{}, lives: map[string]life{}, runs: map[coord.RunRef]coord.Entry{}, offers: map[string]coord.Offer{}}
 }
 
 // Process starts a process, of whatever device its requests name. p is shown beside its leases.
@@ -76,6 +82,17 @@ func (s *Store) Expire(liveness string) {
 	delete(s.lives, liveness)
 }
 
+// Elect begins the TTL of every liveness anew that has not run out, as etcd does when it elects a leader.
+func (s *Store) Elect() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for liveness, l := range s.lives {
+		if s.aliveLocked(liveness) {
+			s.lives[liveness] = life{s.now().Add(l.ttl), l.ttl}
+		}
+	}
+}
+
 func (s *Store) agentLocked(id string) *agent {
 	a := s.agents[id]
 	if a == nil {
@@ -86,8 +103,8 @@ func (s *Store) agentLocked(id string) *agent {
 }
 
 func (s *Store) aliveLocked(liveness string) bool {
-	end, ok := s.lives[liveness]
-	if ok && !s.now().Before(end) {
+	l, ok := s.lives[liveness]
+	if ok && !s.now().Before(l.ends) {
 		delete(s.lives, liveness)
 		ok = false
 	}

@@ -58,3 +58,32 @@ func open(*testing.T) coordtest.Backend {
 		Advance: func(_ testing.TB, d time.Duration) { now.advance(d) },
 	}
 }
+
+func TestAnElectionBeginsTheTTLsAnewOfWhatHasNotRunOut(t *testing.T) {
+	now := &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	store := memory.New(memory.Config{Now: now.Now})
+	c := store.Process(coord.Process{})
+	for agent, ttl := range map[string]time.Duration{"short": 5 * time.Second, "long": 15 * time.Second} {
+		if _, err := c.Acquire(t.Context(), coord.Request{Agent: agent, Device: "d", TTL: ttl}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expired := func(agent string) bool {
+		t.Helper()
+		l, held, err := c.Current(t.Context(), agent)
+		if err != nil || !held {
+			t.Fatalf("%s: %v, %v", agent, held, err)
+		}
+		return l.Expired
+	}
+	now.advance(14999 * time.Millisecond)
+	store.Elect()
+	now.advance(14999 * time.Millisecond)
+	if expired("long") || !expired("short") {
+		t.Errorf("a moment before its second end: long has run out: %v; short has come back: %v", expired("long"), !expired("short"))
+	}
+	now.advance(time.Millisecond)
+	if !expired("long") {
+		t.Error("it outlives the election by more than its TTL")
+	}
+}
