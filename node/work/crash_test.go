@@ -2,6 +2,7 @@ package work_test
 
 import (
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -126,35 +127,57 @@ func TestWhateverNodesComeAndGoNoOccurrenceIsLostOrBegunTwice(t *testing.T) {
 	}
 }
 
-func TestADeadNodesAgentsAreTakenWithinItsTTLAndTwoSeconds(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		f := parse(t, severalAgents)
-		lives := map[string]*life{}
-		for _, d := range []string{"a", "b", "c"} {
-			lives[d] = w.start(d, f, settings{})
+// The bound is the longer of the TTLs of the node's own lease and of its agents' leases, once more for each change of the coordinator's leader,
+// and two seconds. The worst case is tried: the last renewals arrive at the moment of the death, and each change comes a moment before the end.
+func TestADeadNodesAgentsAreTakenWithinItsTTLOnceMoreForEachNewLeaderAndTwoSeconds(t *testing.T) {
+	for _, ttl := range []string{"5s", "30s"} {
+		longest, err := time.ParseDuration(ttl)
+		must(t, err)
+		longest = max(longest, coord.DefaultTTL) // that of the node's own lease
+		for changes := range 3 {
+			inBubble(t, func(t *testing.T, w *world) {
+				f := parse(t, strings.ReplaceAll(severalAgents, "ttl: 5s", "ttl: "+ttl))
+				lives := map[string]*life{}
+				for _, d := range []string{"a", "b", "c"} {
+					lives[d] = w.start(d, f, settings{})
+				}
+				bubble.Pass(90 * time.Second)
+				devices := map[string]bool{}
+				for _, l := range w.leases() {
+					devices[l.Device] = true
+				}
+				victim := w.leases()[0].Device
+				w.store.Elect()
+				lives[victim].die() // at this instant: crash would wait for its goroutines
+				const moment = time.Millisecond
+				for range changes {
+					bubble.Pass(longest - moment)
+					w.store.Elect()
+				}
+				bubble.Pass(longest - moment)
+				had := 0
+				for _, l := range w.leases() {
+					if l.Device == victim {
+						had++
+					}
+				}
+				if had == 0 || len(devices) < 2 {
+					t.Errorf("ttl %s, %d changes: a moment before the end %s has %d agents, of %v", ttl, changes, victim, had, devices)
+				}
+				bubble.Pass(moment + 2*time.Second)
+				for _, l := range w.leases() {
+					if l.Device == victim || l.Expired {
+						t.Errorf("ttl %s, %d changes: %s is not taken: %+v", ttl, changes, l.Agent, l)
+					}
+				}
+				bubble.Pass(5 * time.Minute)
+				for _, l := range lives {
+					l.end()
+				}
+				w.everyOccurrence("report", w.begin.Add(time.Minute), w.begin.Add(6*time.Minute), false)
+			})
 		}
-		bubble.Pass(90 * time.Second)
-		count := map[string]int{}
-		for _, l := range w.leases() {
-			count[l.Device]++
-		}
-		victim := w.leases()[0].Device
-		lives[victim].crash()
-		bubble.Pass(coord.DefaultTTL + 2*time.Second) // that of the node's own lease, the longer one
-		for _, l := range w.leases() {
-			if l.Device == victim || l.Expired {
-				t.Errorf("%s is not taken: %+v", l.Agent, l)
-			}
-		}
-		if len(count) < 2 || count[victim] == 0 {
-			t.Errorf("agents by node: %v", count)
-		}
-		bubble.Pass(5 * time.Minute)
-		for _, l := range lives {
-			l.end()
-		}
-		w.everyOccurrence("report", w.begin.Add(time.Minute), w.begin.Add(6*time.Minute), false)
-	})
+	}
 }
 
 // leases are those of agents.

@@ -27,9 +27,13 @@ import (
 	"github.com/syncnode/syncnode/node/owner"
 	"github.com/syncnode/syncnode/node/work"
 	"github.com/syncnode/syncnode/schedule/due"
+	"github.com/syncnode/syncnode/test/cluster"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	cluster.RunMember()
+	goleak.VerifyTestMain(m)
+}
 
 const namespace = "test"
 
