@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -15,51 +14,36 @@ import (
 // ErrDenied: who asks may not. Nothing happened; it comes with coord.ErrNotSent.
 var ErrDenied = wire.ErrDenied
 
-// A FormatError says that the two ends speak no common format: the older one has to be upgraded. Nothing happened; it
-// also matches coord.ErrNotSent.
-type FormatError struct {
-	Spoken  int   // by this release
-	Offered []int // by the server
-}
+// A FormatError says that the two ends speak no common format: the older one has to be upgraded. Spoken is what this
+// release speaks, Offered what the server does. Nothing happened; it also matches coord.ErrNotSent.
+type FormatError = wire.FormatError
 
-func (e *FormatError) Error() string {
-	return fmt.Sprintf("coord: the server speaks the formats %v and this release speaks %d, nothing was run: upgrade the older of the two", e.Offered, e.Spoken)
-}
+// prefix is before the names of refusals in problems.
+const prefix = "coord-"
 
-// Is reports whether target is coord.ErrNotSent.
-func (e *FormatError) Is(target error) bool { return target == coord.ErrNotSent }
-
-// An answer is a no that crosses the wire.
-type answer struct {
-	name   string
-	err    error
-	status int
-	title  string
-}
-
-// answers are all that a caller can act on, the most telling first: the first that an error matches names its problem.
-var answers = []answer{
-	{"held", coord.ErrHeld, http.StatusConflict, "Held"},
-	{"lost", coord.ErrLost, http.StatusConflict, "Lease lost"},
-	{"floor", coord.ErrFloor, http.StatusUnprocessableEntity, "Floor refused"},
-	{"input", coord.ErrInput, http.StatusUnprocessableEntity, "Another input was recorded"},
-	{"committed", coord.ErrCommitted, http.StatusConflict, "Already committed"},
-	{"in-doubt", coord.ErrInDoubt, http.StatusConflict, "In doubt"},
-	{"attempt-closed", coord.ErrClosed, http.StatusConflict, "The attempt is closed"},
-	{"not-held", coord.ErrNotHeld, http.StatusPreconditionFailed, "Not the holder"},
-	{"stale-epoch", coord.ErrStale, http.StatusPreconditionFailed, "Stale epoch"},
-	{"recovery", coord.ErrRecovery, http.StatusConflict, "The recovery gate is set"},
-	{"paused", coord.ErrPaused, http.StatusConflict, "The agent is paused"},
-	{"in-progress", coord.ErrInProgress, http.StatusConflict, "In progress"},
-	{"failed", coord.ErrFailed, http.StatusConflict, "Failed before"},
-	{"moved", coord.ErrMoved, http.StatusConflict, "The entry is not what was judged"},
-	{"not-found", coord.ErrNotFound, http.StatusNotFound, "No such run"},
-	{"full", coord.ErrFull, http.StatusInsufficientStorage, "The backend is out of space"},
-	{"generation", coord.ErrGeneration, http.StatusConflict, "Another generation"},
-	{"unverifiable", coord.ErrUnverifiable, http.StatusServiceUnavailable, "Cannot be verified"},
-	{"invalid", coord.ErrInvalid, http.StatusBadRequest, "Invalid"},
-	{"not-sent", coord.ErrNotSent, http.StatusServiceUnavailable, "Nothing happened"},
-	{"indeterminate", coord.ErrIndeterminate, http.StatusServiceUnavailable, "Outcome unknown"},
+// refusals are all answers that a caller can act on, the most telling first.
+var refusals = wire.Refusals{
+	{Name: "held", Err: coord.ErrHeld, Status: http.StatusConflict, Title: "Held"},
+	{Name: "lost", Err: coord.ErrLost, Status: http.StatusConflict, Title: "Lease lost"},
+	{Name: "floor", Err: coord.ErrFloor, Status: http.StatusUnprocessableEntity, Title: "Floor refused"},
+	{Name: "input", Err: coord.ErrInput, Status: http.StatusUnprocessableEntity, Title: "Another input was recorded"},
+	{Name: "committed", Err: coord.ErrCommitted, Status: http.StatusConflict, Title: "Already committed"},
+	{Name: "in-doubt", Err: coord.ErrInDoubt, Status: http.StatusConflict, Title: "In doubt"},
+	{Name: "attempt-closed", Err: coord.ErrClosed, Status: http.StatusConflict, Title: "The attempt is closed"},
+	{Name: "not-held", Err: coord.ErrNotHeld, Status: http.StatusPreconditionFailed, Title: "Not the holder"},
+	{Name: "stale-epoch", Err: coord.ErrStale, Status: http.StatusPreconditionFailed, Title: "Stale epoch"},
+	{Name: "recovery", Err: coord.ErrRecovery, Status: http.StatusConflict, Title: "The recovery gate is set"},
+	{Name: "paused", Err: coord.ErrPaused, Status: http.StatusConflict, Title: "The agent is paused"},
+	{Name: "in-progress", Err: coord.ErrInProgress, Status: http.StatusConflict, Title: "In progress"},
+	{Name: "failed", Err: coord.ErrFailed, Status: http.StatusConflict, Title: "Failed before"},
+	{Name: "moved", Err: coord.ErrMoved, Status: http.StatusConflict, Title: "The entry is not what was judged"},
+	{Name: "not-found", Err: coord.ErrNotFound, Status: http.StatusNotFound, Title: "No such run"},
+	{Name: "full", Err: coord.ErrFull, Status: http.StatusInsufficientStorage, Title: "The backend is out of space"},
+	{Name: "generation", Err: coord.ErrGeneration, Status: http.StatusConflict, Title: "Another generation"},
+	{Name: "unverifiable", Err: coord.ErrUnverifiable, Status: http.StatusServiceUnavailable, Title: "Cannot be verified"},
+	{Name: "invalid", Err: coord.ErrInvalid, Status: http.StatusBadRequest, Title: "Invalid"},
+	{Name: "not-sent", Err: coord.ErrNotSent, Status: http.StatusServiceUnavailable, Title: "Nothing happened"},
+	{Name: "indeterminate", Err: coord.ErrIndeterminate, Status: http.StatusServiceUnavailable, Title: "Outcome unknown"},
 }
 
 // nameNoSession is the problem of a session that is not known.
@@ -125,19 +109,8 @@ func verdictOf(err error) *verdict {
 	if err == nil {
 		return nil
 	}
-	v := &verdict{Detail: wire.Bounded(err.Error())}
-	for _, a := range answers {
-		switch {
-		case !errors.Is(err, a.err):
-		case v.Name == "":
-			v.Name = a.name
-		default:
-			v.Is = append(v.Is, a.name)
-		}
-	}
-	if v.Name == "" { // it does not say whether anything happened
-		v.Name = "indeterminate"
-	}
+	first, also := refusals.Of(err)
+	v := &verdict{Name: first.Name, Is: also, Detail: wire.Bounded(err.Error())}
 	v.Facts.put(err)
 	return v
 }
@@ -209,15 +182,12 @@ func (f *facts) error(name string, kind error) (typed, impossible error) {
 
 // error is the error that was spelled. text is what it says.
 func (v *verdict) error(text string) (error, error) {
-	e := &wire.Said{Text: text}
-	for _, n := range append([]string{v.Name}, v.Is...) {
-		i := slices.IndexFunc(answers, func(a answer) bool { return a.name == n })
-		if i < 0 {
-			return nil, fmt.Errorf("an answer of another kind, %.40q", n)
-		}
-		e.Is = append(e.Is, answers[i].err)
+	is, err := refusals.Errors(append([]string{v.Name}, v.Is...)...)
+	if err != nil {
+		return nil, err
 	}
-	typed, err := v.Facts.error(v.Name, e.Is[0])
+	e := &wire.Said{Text: text, Is: is}
+	typed, err := v.Facts.error(v.Name, is[0])
 	if err != nil {
 		return nil, err
 	}
@@ -235,14 +205,9 @@ func refuse(err error) *wire.Problem { return refuseNumbered(err, false) }
 
 func refuseNumbered(err error, settled bool) *wire.Problem {
 	v := verdictOf(err)
-	i := slices.IndexFunc(answers, func(a answer) bool { return a.name == v.Name })
-	executed := wire.No
-	if v.Name == "indeterminate" || slices.Contains(v.Is, "indeterminate") {
-		executed = wire.Maybe
-	}
-	p := wire.NewProblem(answers[i].status, "coord-"+v.Name, answers[i].title, v.Detail, executed)
 	v.Facts.Settled = settled
-	p.Is, p.Facts = v.Is, wire.Facts(v.Facts)
+	p := refusals.Problem(prefix, err, v.Detail)
+	p.Facts = wire.Facts(v.Facts)
 	return p
 }
 
@@ -268,20 +233,16 @@ func (c *Coordinator) translate(verb string, reads bool, err error) error {
 
 // refused reads a problem that answers the call. One that cannot be matches wire.ErrUnknown.
 func (c *Coordinator) refused(verb string, p *wire.Problem) error {
-	text := fmt.Sprintf("%s at %s: %s", verb, c.c.Place(), wire.Bounded(p.Error()))
-	switch p.Name() {
-	case "denied":
-		return &wire.Said{Text: text, Is: []error{ErrDenied, coord.ErrNotSent}}
-	case "format":
-		return fmt.Errorf("%s at %s: %w", verb, c.c.Place(), &FormatError{Spoken: format, Offered: p.Formats})
-	case "malformed":
-		return &wire.Said{Text: text, Is: []error{coord.ErrInvalid}}
-	case nameNoSession:
+	text, err := c.c.Refused(verb, p, coord.ErrNotSent, coord.ErrInvalid)
+	switch {
+	case err != nil:
+		return err
+	case p.Name() == nameNoSession:
 		return &wire.Said{Text: text, Is: []error{errNoSession, coord.ErrNotSent}}
 	}
-	name, ours := strings.CutPrefix(p.Name(), "coord-")
+	name, ours := strings.CutPrefix(p.Name(), prefix)
 	v := verdict{Name: name, Is: p.Is}
-	err := errors.New("a problem of another kind")
+	err = errors.New("a problem of another kind")
 	if ours && p.Facts != nil {
 		err = wire.Decode(p.Facts, &v.Facts)
 	}

@@ -58,12 +58,12 @@ func (c *Call) End() error {
 
 // Malformed is the problem of a question that cannot be read.
 func Malformed(err error) *Problem {
-	return NewProblem(http.StatusBadRequest, "malformed", "The question cannot be read", "the question cannot be read, nothing was done: "+err.Error(), No)
+	return NewProblem(http.StatusBadRequest, nameMalformed, "The question cannot be read", "the question cannot be read, nothing was done: "+err.Error(), No)
 }
 
 // Denied is the problem of who may not.
 func Denied(err error) *Problem {
-	return NewProblem(http.StatusForbidden, "denied", "Not allowed", "not allowed, nothing was done: "+err.Error(), No)
+	return NewProblem(http.StatusForbidden, nameDenied, "Not allowed", "not allowed, nothing was done: "+err.Error(), No)
 }
 
 // An Answer is what goes back, and what follows it.

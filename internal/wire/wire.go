@@ -70,8 +70,12 @@ const (
 	Yes   Executed = "yes"
 )
 
-// nameFormat is the problem of a question in another format; its V is what the server speaks.
-const nameFormat = "format"
+// The names of problems that every Handler has.
+const (
+	nameDenied    = "denied"
+	nameFormat    = "format" // its V is what the server speaks
+	nameMalformed = "malformed"
+)
 
 // typePrefix is before the name in a problem's type.
 const typePrefix = "urn:syncnode:problem:"

@@ -15,45 +15,30 @@ import (
 // ErrDenied: who asks may not act for this device, or not ask this. Nothing happened; it comes with relay.ErrNotSent.
 var ErrDenied = wire.ErrDenied
 
-// A FormatError says that the two ends speak no common format: the older one has to be upgraded. Nothing happened; it
-// also matches relay.ErrNotSent.
-type FormatError struct {
-	Spoken  int   // by this release
-	Offered []int // by the server
-}
+// A FormatError says that the two ends speak no common format: the older one has to be upgraded. Spoken is what this
+// release speaks, Offered what the server does. Nothing happened; it also matches relay.ErrNotSent.
+type FormatError = wire.FormatError
 
-func (e *FormatError) Error() string {
-	return fmt.Sprintf("relay: the server speaks the formats %v and this release speaks %d, nothing happened: upgrade the older of the two", e.Offered, e.Spoken)
-}
+// prefix is before the names of refusals in problems.
+const prefix = "relay-"
 
-// Is reports whether target is relay.ErrNotSent.
-func (e *FormatError) Is(target error) bool { return target == relay.ErrNotSent }
-
-// An answer is a no that crosses the wire.
-type answer struct {
-	name   string
-	err    error
-	status int
-	title  string
-}
-
-// answers are all that a caller can act on, the most telling first: the first that an error matches names its problem.
-var answers = []answer{
-	{"fork", relay.ErrFork, http.StatusConflict, "Another op is there"},
-	{"closed", relay.ErrClosed, http.StatusConflict, "The chain is closed"},
-	{"gap", relay.ErrGap, http.StatusConflict, "Ops are missing before"},
-	{"foreign", relay.ErrForeign, http.StatusForbidden, "Not the device's own chain"},
-	{"bad-op", relay.ErrBadOp, http.StatusUnprocessableEntity, "The op can never be part of the chain"},
-	{"size", relay.ErrSize, http.StatusRequestEntityTooLarge, "Too large"},
-	{"full", relay.ErrFull, http.StatusInsufficientStorage, "The relay is full"},
-	{"frontier-truncated", relay.ErrFrontierTruncated, http.StatusGone, "History was collected"},
-	{"behind", relay.ErrBehind, http.StatusConflict, "Behind the newest checkpoint"},
-	{"contradiction", relay.ErrContradiction, http.StatusConflict, "The checkpoint contradicts a chain"},
-	{"not-stable", relay.ErrNotStable, http.StatusConflict, "Not stable yet"},
-	{"corrupt", relay.ErrCorrupt, http.StatusInternalServerError, "The relay's store is damaged"},
-	{"invalid", relay.ErrInvalid, http.StatusBadRequest, "Invalid"},
-	{"not-sent", relay.ErrNotSent, http.StatusServiceUnavailable, "Nothing happened"},
-	{"indeterminate", relay.ErrIndeterminate, http.StatusServiceUnavailable, "Outcome unknown"},
+// refusals are all answers that a caller can act on, the most telling first.
+var refusals = wire.Refusals{
+	{Name: "fork", Err: relay.ErrFork, Status: http.StatusConflict, Title: "Another op is there"},
+	{Name: "closed", Err: relay.ErrClosed, Status: http.StatusConflict, Title: "The chain is closed"},
+	{Name: "gap", Err: relay.ErrGap, Status: http.StatusConflict, Title: "Ops are missing before"},
+	{Name: "foreign", Err: relay.ErrForeign, Status: http.StatusForbidden, Title: "Not the device's own chain"},
+	{Name: "bad-op", Err: relay.ErrBadOp, Status: http.StatusUnprocessableEntity, Title: "The op can never be part of the chain"},
+	{Name: "size", Err: relay.ErrSize, Status: http.StatusRequestEntityTooLarge, Title: "Too large"},
+	{Name: "full", Err: relay.ErrFull, Status: http.StatusInsufficientStorage, Title: "The relay is full"},
+	{Name: "frontier-truncated", Err: relay.ErrFrontierTruncated, Status: http.StatusGone, Title: "History was collected"},
+	{Name: "behind", Err: relay.ErrBehind, Status: http.StatusConflict, Title: "Behind the newest checkpoint"},
+	{Name: "contradiction", Err: relay.ErrContradiction, Status: http.StatusConflict, Title: "The checkpoint contradicts a chain"},
+	{Name: "not-stable", Err: relay.ErrNotStable, Status: http.StatusConflict, Title: "Not stable yet"},
+	{Name: "corrupt", Err: relay.ErrCorrupt, Status: http.StatusInternalServerError, Title: "The relay's store is damaged"},
+	{Name: "invalid", Err: relay.ErrInvalid, Status: http.StatusBadRequest, Title: "Invalid"},
+	{Name: "not-sent", Err: relay.ErrNotSent, Status: http.StatusServiceUnavailable, Title: "Nothing happened"},
+	{Name: "indeterminate", Err: relay.ErrIndeterminate, Status: http.StatusServiceUnavailable, Title: "Outcome unknown"},
 }
 
 // facts are what the errors carry: one field each, all left out but one.
@@ -212,22 +197,9 @@ func checkSeq(seq uint64) error {
 
 // refuse makes a problem of an error of the relay that is served. pushed is nil but for a push.
 func refuse(err error, pushed *relay.Pushed) *wire.Problem {
-	var matched []answer
-	for _, a := range answers {
-		if errors.Is(err, a.err) {
-			matched = append(matched, a)
-		}
-	}
-	if len(matched) == 0 { // it does not say whether anything happened
-		matched = answers[len(answers)-1:]
-	}
-	first, executed := matched[0], wire.No
-	if slices.ContainsFunc(matched, func(a answer) bool { return a.err == relay.ErrIndeterminate }) || pushed != nil && pushed.Accepted > 0 {
-		executed = wire.Maybe
-	}
-	p := wire.NewProblem(first.status, "relay-"+first.name, first.title, err.Error(), executed)
-	for _, a := range matched[1:] {
-		p.Is = append(p.Is, a.name)
+	p := refusals.Problem(prefix, err, err.Error())
+	if pushed != nil && pushed.Accepted > 0 {
+		p.Executed = wire.Maybe
 	}
 	var f facts
 	f.put(err)
@@ -261,16 +233,11 @@ func (r *Relay) translate(verb string, err error) error {
 
 // refused reads a problem that answers the call.
 func (r *Relay) refused(verb string, p *wire.Problem) error {
-	text := fmt.Sprintf("%s at %s: %s", verb, r.c.Place(), wire.Bounded(p.Error()))
-	switch p.Name() {
-	case "denied":
-		return &wire.Said{Text: text, Is: []error{ErrDenied, relay.ErrNotSent}}
-	case "format":
-		return fmt.Errorf("%s at %s: %w", verb, r.c.Place(), &FormatError{Spoken: format, Offered: p.Formats})
-	case "malformed":
-		return &wire.Said{Text: text, Is: []error{relay.ErrInvalid}}
+	text, err := r.c.Refused(verb, p, relay.ErrNotSent, relay.ErrInvalid)
+	if err != nil {
+		return err
 	}
-	name, ours := strings.CutPrefix(p.Name(), "relay-")
+	name, ours := strings.CutPrefix(p.Name(), prefix)
 	var f facts
 	if !ours || p.Facts == nil {
 		return r.impossible(verb, fmt.Errorf("a problem of another kind: %s", text))
@@ -278,21 +245,21 @@ func (r *Relay) refused(verb string, p *wire.Problem) error {
 	if err := wire.Decode(p.Facts, &f); err != nil {
 		return r.impossible(verb, err)
 	}
-	e := &refusal{Said: wire.Said{Text: text}}
 	typed, err := f.error(name)
 	if err != nil {
 		return r.impossible(verb, err)
 	}
-	for _, n := range append([]string{name}, p.Is...) {
-		i := slices.IndexFunc(answers, func(a answer) bool { return a.name == n })
-		if i < 0 {
-			return r.impossible(verb, fmt.Errorf("an answer of another kind, %.40q: %s", n, text))
-		}
-		if final(answers[i].err) && !errors.Is(typed, answers[i].err) {
-			return r.impossible(verb, fmt.Errorf("a %s without its facts: %s", n, text))
-		}
-		e.Is = append(e.Is, answers[i].err)
+	names := append([]string{name}, p.Is...)
+	is, err := refusals.Errors(names...)
+	if err != nil {
+		return r.impossible(verb, fmt.Errorf("%w: %s", err, text))
 	}
+	for i, sentinel := range is {
+		if final(sentinel) && !errors.Is(typed, sentinel) {
+			return r.impossible(verb, fmt.Errorf("a %s without its facts: %s", names[i], text))
+		}
+	}
+	e := &refusal{Said: wire.Said{Text: text, Is: is}}
 	if typed != nil {
 		e.typed, e.Is = typed, append(e.Is, typed)
 	}
