@@ -175,12 +175,12 @@ func (x *execution) do(ctx context.Context, job dispatch.Job) dispatch.Result {
 		return notRun(err)
 	}
 	if !x.flags.dryRun {
-		node, err := x.through(ctx)
+		node, info, err := x.through(ctx)
 		if err != nil {
 			return notRun(err)
 		}
 		if node != nil {
-			return (&nodeRun{x: x, c: node, job: job, signals: forwarded}).run(ctx)
+			return (&nodeRun{x: x, c: node, info: info, job: job, signals: forwarded}).run(ctx)
 		}
 	}
 	be, err := x.flags.open(ctx, use{

@@ -21,25 +21,25 @@ import (
 type nodeRun struct {
 	x       *execution
 	c       *nodeClient
+	info    api.NodeInfo
 	job     dispatch.Job
 	signals <-chan os.Signal
 	path    string
-	until   time.Time // how long a node that does not answer is waited for
-	request string    // names the claim until it is answered: a repeat gets the same one
+	until   time.Time     // how long a node that does not answer is waited for
+	request string        // names the claim until it is answered: a repeat gets the same one
+	attempt coord.Attempt // as it was begun
 }
 
 // through gives the node that runs are to go through; nil if there is none. It is an error if that is not the ledger that
 // was asked for.
-func (x *execution) through(ctx context.Context) (*nodeClient, error) {
+func (x *execution) through(ctx context.Context) (c *nodeClient, info api.NodeInfo, err error) {
 	f := x.flags
 	if f.noJournal && f.via.node == "" {
-		return nil, nil // it has nothing to do with the data directory
+		return nil, info, nil // it has nothing to do with the data directory
 	}
-	c, err := f.via.client(f.dataDir)
-	if c == nil || err != nil {
-		return nil, err
+	if c, err = f.via.client(f.dataDir); c == nil || err != nil {
+		return nil, info, err
 	}
-	var info api.NodeInfo
 	for until := time.Now().Add(f.timeout); ; {
 		_, _, err = c.do(ctx, "GET", "/v1/node", nil, &info)
 		if err == nil || !passing(err) || time.Now().After(until) || !pause(ctx, 100*time.Millisecond) {
@@ -48,18 +48,18 @@ func (x *execution) through(ctx context.Context) (*nodeClient, error) {
 	}
 	switch {
 	case err != nil && f.via.node == "" && problemName(err) == "":
-		return nil, nil // it died: go on without it
+		return nil, info, nil // it died: go on without it
 	case err != nil:
-		return nil, fmt.Errorf("node %s: %w", c.where, err)
+		return nil, info, fmt.Errorf("node %s: %w", c.where, err)
 	case info.Namespace != f.namespace:
-		return nil, fmt.Errorf("the node %s serves namespace %s, not %s: give --namespace %[2]s, or --node none to run without the node", c.where, info.Namespace, f.namespace)
+		return nil, info, fmt.Errorf("the node %s serves namespace %s, not %s: give --namespace %[2]s, or --node none to run without the node", c.where, info.Namespace, f.namespace)
 	case len(f.endpoints) > 0 && !meets(f.endpoints, info.Endpoints):
-		return nil, fmt.Errorf("the node %s uses the etcd %s, not %s: leave --endpoints out, or give --node none to run without the node",
+		return nil, info, fmt.Errorf("the node %s uses the etcd %s, not %s: leave --endpoints out, or give --node none to run without the node",
 			c.where, etcdOf(info), strings.Join(f.endpoints, ","))
 	case f.deviceID != "" && f.deviceID != info.Device:
-		return nil, fmt.Errorf("the node %s is device %s, not %s", c.where, info.Device, f.deviceID)
+		return nil, info, fmt.Errorf("the node %s is device %s, not %s", c.where, info.Device, f.deviceID)
 	}
-	return c, nil
+	return c, info, nil
 }
 
 func etcdOf(info api.NodeInfo) string {
@@ -163,6 +163,7 @@ func (n *nodeRun) begin(ctx context.Context) (st api.Standing, sent time.Time, a
 	if header.Get("Syncnode-Replayed") != "" {
 		return st, sent, 0, &replayed{c}
 	}
+	n.attempt.Device = c.Device
 	request := map[string]any{"claim": c.Claim, "request": coord.NewNonce()}
 	for {
 		sent = time.Now()
@@ -272,6 +273,7 @@ func (n *nodeRun) begun(ctx context.Context, st api.Standing, sent time.Time) di
 	beats.Go(func() { l.beat(beating) })
 	defer beats.Wait()
 	defer stop() // not before the end is told: silence would make it a doubt
+	n.attempt = coord.Attempt{ID: st.Attempt, Device: n.attempt.Device, Epoch: coord.Epoch(st.Epoch), Begun: sent.Round(0).UTC()}
 	p := dispatch.Permit{Run: n.job.Run, Agent: n.job.Agent, Occurrence: n.job.Occurrence, Epoch: coord.Epoch(st.Epoch), Attempt: st.Attempt,
 		Trusted: l.Trusted, Fence: l.check}
 	if n.job.Timeout > 0 {
@@ -284,84 +286,4 @@ func (n *nodeRun) begun(ctx context.Context, st api.Standing, sent time.Time) di
 	}
 	w := dispatch.Watch(ctx, n.job, l, eff, p.Deadline)
 	return n.ended(res, w)
-}
-
-// notStarted gives the begin back: nothing happened.
-func (n *nodeRun) notStarted(res dispatch.Result, why error) dispatch.Result {
-	res.Code, res.Ran, res.State, res.Cause, res.Err = dispatch.ExitNotRun, dispatch.No, coord.RunFree, coord.CauseStart, why
-	if coded, ok := errors.AsType[interface {
-		error
-		ExitCode() int
-	}](why); ok {
-		res.Code = coded.ExitCode()
-	}
-	res.Message = n.say("was not run: %v", why)
-	if _, err := n.tell("/fail", map[string]any{"attempt": res.Attempt, "agent": n.job.Agent, "ran": "no"}); err != nil {
-		res.State = coord.RunInDoubt
-		res.Message += fmt.Sprintf("; the node could not be told (%v): its attempt may be recorded as open, in doubt: syncnode run resolve %s --as failed --reason TEXT", err, n.job.Run)
-	}
-	return res
-}
-
-// ended tells the node how the command ended.
-func (n *nodeRun) ended(res dispatch.Result, w dispatch.Watched) dispatch.Result {
-	e := w.Ended
-	res.Code, res.Ran, res.Cause, res.Err, res.ExitCode, res.Signal, res.Left = w.Code, dispatch.Yes, w.Cause, w.Why, e.ExitCode, e.Signal, e.Left
-	body := map[string]any{"attempt": res.Attempt, "agent": n.job.Agent, "result": e.Result}
-	verb := "/fail"
-	switch w.State {
-	case coord.Committed:
-		res.State, verb = coord.RunCommitted, "/commit"
-		res.Message = n.say("was run: committed at epoch %d", res.Epoch)
-	case coord.Failed:
-		res.State = coord.RunFailed
-		body["cause"], body["exit_code"], body["signal"] = w.Cause, max(0, e.ExitCode), e.Signal
-		res.Message = n.say("was run: failed (%s) at epoch %d", failedHow(w), res.Epoch)
-	default:
-		res.State, body["ran"] = coord.RunInDoubt, "maybe"
-		res.Message = n.say("was run, and its end could not be seen; it is in doubt; look, then decide: syncnode run resolve %s --as committed|failed --reason TEXT", n.job.Run)
-	}
-	got, err := n.tell(verb, body)
-	switch {
-	case w.State == coord.Open:
-	case err != nil:
-		res.Code, res.State, res.Err = dispatch.ExitInDoubt, coord.RunInDoubt, errors.Join(res.Err, err)
-		res.Message += fmt.Sprintf("; the node could not be told (%v), so the run is in doubt: syncnode run resolve %s --as committed|failed --reason TEXT", err, n.job.Run)
-	case !got.Settled:
-		res.Unsettled = true
-		if w.Why == nil {
-			res.Code = dispatch.ExitUnsettled
-		}
-		res.Message += "; the outcome is in the node's journal and not in the ledger yet; the node writes it"
-	}
-	return res
-}
-
-func failedHow(w dispatch.Watched) string {
-	switch w.Cause {
-	case coord.CauseExit:
-		return fmt.Sprintf("exit %d", w.Ended.ExitCode)
-	case coord.CauseSignal:
-		return fmt.Sprintf("signal %d", w.Ended.Signal)
-	}
-	return w.Cause
-}
-
-// tellTime is how long the node is told an end: it may be started anew meanwhile.
-const tellTime = 30 * time.Second
-
-// tell repeats the end until it is recorded, or telling it again cannot help. Nothing that ends the wait of others ends
-// this.
-func (n *nodeRun) tell(verb string, body map[string]any) (got api.Ended, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), tellTime)
-	defer cancel()
-	for {
-		_, _, err = n.c.do(ctx, "POST", n.path+verb, body, &got)
-		name := problemName(err)
-		_, silent := errors.AsType[*silence](err)
-		again := silent || passing(err) || name == "not-recorded" || name == "run-in-progress" || name == "indeterminate"
-		if err == nil || !again || !pause(ctx, 250*time.Millisecond) {
-			return got, err
-		}
-	}
 }
