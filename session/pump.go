@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/syncnode/syncnode/checkpoint"
@@ -47,7 +48,7 @@ const idlePages = 3
 //  2. say hello, and compare the heads of the own chain;
 //  3. push what the relay lacks of the own chain, once it was given the checkpoint if a part of that is only there;
 //  4. pull page by page: verify, journal, sync, fold; where the history was collected, start from the relay's checkpoint;
-//  5. ack what is folded, if the relay does not know it, also where its checkpoint could not be taken.
+//  5. ack what is folded, if the relay holds it and does not know it, also where its checkpoint could not be taken.
 //
 // The report tells what was done also when there is an error. A push that the relay refused, because it is full or
 // because the id is frozen, does not keep the pump from pulling; its error is returned at the end.
@@ -57,7 +58,7 @@ func (s *Session) Pump(ctx context.Context, r relay.Relay) (Report, error) {
 		return Report{}, fmt.Errorf("pump: %w", err)
 	}
 	defer release()
-	p := &pump{Session: s, relay: r}
+	p := &pump{Session: s, relay: r, gave: oplog.Frontier{}}
 	if err = p.run(ctx); err != nil {
 		err = fmt.Errorf("pump: %w", err)
 	}
@@ -69,6 +70,7 @@ type pump struct {
 	*Session
 	relay  relay.Relay
 	info   relay.Info
+	gave   oplog.Frontier // what came in this pump
 	report Report
 }
 
@@ -260,6 +262,9 @@ func (p *pump) pull(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		for _, op := range page.Ops {
+			relay.Join(p.gave, oplog.Frontier{op.Device: {Seq: op.Seq, ID: op.ID}})
+		}
 		took, err := p.admit(ctx, page)
 		if err != nil {
 			return err
@@ -319,9 +324,13 @@ func (s *Session) asked(info relay.Info) {
 	s.covered[info.Instance] = info.Checkpoint
 }
 
-// ack tells the relay what is folded, if that is more than it knows. All that is folded is on stable storage.
+// ack tells the relay what is folded, if that is more than it knows. All that is folded is on stable storage. Of what came from
+// another relay nothing is told: this one would seem to have lost it.
 func (p *pump) ack(ctx context.Context) error {
 	folded := p.FoldedFrontier()
+	maps.DeleteFunc(folded, func(device string, at oplog.Pos) bool {
+		return device != p.cfg.Device && !p.info.Heads.Covers(device, at.Seq) && !p.gave.Covers(device, at.Seq)
+	})
 	p.mu.Lock()
 	if p.frozen != nil {
 		delete(folded, p.cfg.Device) // what the relay holds there is not what is folded here
