@@ -29,12 +29,14 @@ type placeFlags struct {
 	existing bool // a folder is not made: the verb shows or decides about what is there
 }
 
-func (p *placeFlags) register(flags *pflag.FlagSet, none bool) {
-	places := "etcd, dir:PATH (a shared or synchronised folder), or where a node shares its relay: https://HOST:PORT, http://HOST:PORT or unix:PATH"
-	if none {
-		places += "; none"
-	}
+const places = "etcd, dir:PATH (a shared or synchronised folder), or where a node shares its relay: https://HOST:PORT, http://HOST:PORT or unix:PATH"
+
+func (p *placeFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&p.relay, "relay", "etcd", "the `PLACE` where peers meet: "+places)
+	p.registerAccess(flags)
+}
+
+func (p *placeFlags) registerAccess(flags *pflag.FlagSet) {
 	flags.Int64Var(&p.max, "relay-max-bytes", relayetcd.DefaultMaxBytes, "the `BYTES` of op lines that the relay may hold in etcd")
 	flags.StringVar(&p.token, "relay-token-file", "", "`FILE` with the token for the node that shares the relay; read again for each call")
 	flags.StringVar(&p.cacert, "relay-cacert", "", "`FILE` with the certificates that the node's own must be signed by")
@@ -57,22 +59,33 @@ func (p *placeFlags) dir() string {
 	return path
 }
 
-func (p *placeFlags) check(none bool) error {
+func (p *placeFlags) check() error {
+	if err := p.checkAccess(p.remote()); err != nil {
+		return err
+	}
+	return p.checkPlace()
+}
+
+// checkAccess checks what is for relays that nodes share only.
+func (p *placeFlags) checkAccess(remote bool) error {
 	switch {
 	case (p.cert == "") != (p.key == ""):
 		return usagef("--relay-cert and --relay-key belong together")
-	case !p.remote() && p.token+p.cacert+p.cert != "":
+	case !remote && p.token+p.cacert+p.cert != "":
 		return usagef("--relay-token-file, --relay-cacert and --relay-cert are for a relay that a node shares: --relay https://HOST:PORT")
+	}
+	return nil
+}
+
+func (p *placeFlags) checkPlace() error {
+	switch {
 	case p.remote():
-		_, err := relayremote.New(p.client(nil))
-		if err != nil {
+		if _, err := relayremote.New(p.client(nil)); err != nil {
 			return usagef("--relay: %v", err)
 		}
 		return nil
-	case p.relay == "etcd", p.dir() != "", p.relay == "none" && none:
+	case p.relay == "etcd", p.dir() != "":
 		return nil
-	case none:
-		return usagef("--relay %q: want etcd, dir:PATH, a URL, unix:PATH or none", p.relay)
 	}
 	return usagef("--relay %q: want etcd, dir:PATH, a URL or unix:PATH", p.relay)
 }
@@ -115,22 +128,21 @@ func (p *placeFlags) dial() (relay.Relay, error) {
 	return relayremote.New(p.client(settings))
 }
 
-// open opens the relay under its name; a folder needs no backend. It is open for as long as the process lives.
-func (p *placeFlags) open(ctx context.Context, be *backend, namespace string) (name string, r relay.Relay, err error) {
+// open opens the relay; a folder needs no backend. It is open for as long as the process lives.
+func (p *placeFlags) open(ctx context.Context, be *backend, namespace string) (relay.Relay, error) {
 	if path := p.dir(); path != "" {
 		r, err := relaydir.Open(relaydir.Config{Path: path, Namespace: namespace, Existing: p.existing})
 		if p.existing && errors.Is(err, fs.ErrNotExist) {
 			err = fmt.Errorf("no relay of namespace %s in the folder %s, and none was made: syncnode serve --relay dir:%s makes one", namespace, path, path)
 		}
-		return "dir", r, err
+		return r, err
 	}
 	if p.remote() {
-		r, err := p.dial()
-		return "remote", r, err
+		return p.dial()
 	}
 	f := be.flags
 	ctx, cancel := context.WithTimeoutCause(ctx, f.timeout, fmt.Errorf("%s did not answer within %s", be.where, f.timeout))
 	defer cancel()
-	r, err = relayetcd.Open(ctx, relayetcd.Config{Client: be.client, Namespace: namespace, MaxBytes: p.max})
-	return "etcd", r, causeOf(ctx, err)
+	r, err := relayetcd.Open(ctx, relayetcd.Config{Client: be.client, Namespace: namespace, MaxBytes: p.max})
+	return r, causeOf(ctx, err)
 }

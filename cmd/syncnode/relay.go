@@ -28,7 +28,7 @@ type relayFlags struct {
 func (f *relayFlags) register(cmd *cobra.Command) {
 	f.backendFlags.register(cmd.Flags())
 	f.seal.register(cmd.Flags())
-	f.place.register(cmd.Flags(), false)
+	f.place.register(cmd.Flags())
 	cmd.Flags().StringVar(&f.generation, "generation", "", "with a folder: the `ID` of the ledger, if the data directory has seen several under the namespace")
 	f.out.register(cmd.Flags())
 }
@@ -36,7 +36,6 @@ func (f *relayFlags) register(cmd *cobra.Command) {
 // A station is a relay, and the device that asks it.
 type station struct {
 	flags *relayFlags
-	name  string
 	relay relay.Relay
 	at    *device
 }
@@ -46,7 +45,7 @@ func (f *relayFlags) with(cmd *cobra.Command, verb func(ctx context.Context, s *
 	if err := f.out.check(); err != nil {
 		return err
 	}
-	if err := f.place.check(false); err != nil {
+	if err := f.place.check(); err != nil {
 		return err
 	}
 	if err := f.check(); err != nil {
@@ -67,11 +66,11 @@ func (f *relayFlags) with(cmd *cobra.Command, verb func(ctx context.Context, s *
 	if err != nil {
 		return err
 	}
-	name, r, err := f.place.open(ctx, be, f.namespace)
+	r, err := f.place.open(ctx, be, f.namespace)
 	if err != nil {
 		return err
 	}
-	return verb(ctx, &station{flags: f, name: name, relay: r, at: d})
+	return verb(ctx, &station{flags: f, relay: r, at: d})
 }
 
 // collector is the relay, if it keeps checkpoints.

@@ -97,7 +97,7 @@ func (s *station) status(ctx context.Context) (relayReport, error) {
 	if err != nil {
 		return relayReport{}, err
 	}
-	row := relayReport{Relay: s.name, Instance: info.Instance, Generation: info.Generation, Device: s.at.name, Digest: here.Digest}
+	row := relayReport{Relay: s.flags.place.relay, Instance: info.Instance, Generation: info.Generation, Device: s.at.name, Digest: here.Digest}
 	newest, err := s.newest(ctx, &row)
 	if err != nil {
 		return relayReport{}, err

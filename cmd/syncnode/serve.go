@@ -23,7 +23,7 @@ import (
 type serveFlags struct {
 	backendFlags
 	api        listenFlags
-	place      placeFlags
+	places     placesFlags
 	pumpEvery  time.Duration
 	checkpoint int
 	member     embedded.Member
@@ -74,7 +74,7 @@ func (f *serveFlags) register(flags *pflag.FlagSet) {
 	f.registerSegment(flags)
 	f.seal.register(flags)
 	f.api.register(flags)
-	f.place.register(flags, true)
+	f.places.register(flags)
 	flags.StringVar(&f.config, "config", "", "`FILE` that says what this node runs, see syncnode config; HUP reads it again")
 	flags.DurationVar(&f.pumpEvery, "pump-every", node.DefaultPumpEvery, "how often to look at the relay; news is fetched sooner")
 	flags.IntVar(&f.checkpoint, "checkpoint-every", node.DefaultCheckpointEvery, "take or make a checkpoint, and drop what it covers, once so many `OPS` are in none; 0: never")
@@ -89,12 +89,12 @@ func (f *serveFlags) check() error {
 	switch {
 	case (f.member.Name == "") != (f.member.Cluster == ""):
 		return usagef("--member-name and --member-cluster belong together")
-	case f.pumpEvery <= 0 || f.place.max <= 0 || f.start <= 0:
+	case f.pumpEvery <= 0 || f.places.max <= 0 || f.start <= 0:
 		return usagef("--pump-every, --relay-max-bytes and --member-timeout must be above 0")
 	case f.checkpoint < 0:
 		return usagef("--checkpoint-every %d: must not be below 0", f.checkpoint)
 	}
-	if err := f.place.check(true); err != nil {
+	if err := f.places.check(); err != nil {
 		return err
 	}
 	if err := f.api.check(); err != nil {

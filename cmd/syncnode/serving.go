@@ -40,16 +40,12 @@ func (f *serveFlags) serve(ctx context.Context, door *door, conf *configured) er
 		return err
 	}
 	defer be.close()
-	s := &serving{f: f, be: be, log: conf.log, door: door, conf: conf, relays: map[string]relay.Relay{}}
+	s := &serving{f: f, be: be, log: conf.log, door: door, conf: conf}
 	hups, done := context.WithCancel(ctx)
 	defer done()
 	go conf.watch(hups)
-	if f.place.relay != "none" {
-		name, r, err := f.place.open(ctx, be, f.namespace)
-		if err != nil {
-			return err
-		}
-		s.relays[name] = r
+	if s.relays, err = f.places.open(ctx, be, f.namespace); err != nil {
+		return err
 	}
 	for {
 		err := s.asDevice(ctx)

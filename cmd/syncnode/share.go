@@ -49,7 +49,7 @@ func (s *serving) shared() map[string]http.Handler {
 		return s.share
 	}
 	s.share = map[string]http.Handler{}
-	for _, r := range s.relays { // there is one at most
+	if r, ok := s.relays[s.f.places.places[0]]; ok {
 		s.share[relayPattern] = relayremote.NewHandler(relayremote.HandlerConfig{Relay: r, Allow: mayRelay})
 	}
 	s.share[coordPattern] = s.unlessShared(coordremote.NewHandler(coordremote.HandlerConfig{Open: s.process, Allow: mayCoord}))
