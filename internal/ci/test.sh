@@ -20,7 +20,7 @@ if [ -n "$skips" ]; then
 	echo "== skipped"
 	echo "$skips"
 	names=$(echo "$skips" | sed -n 's/^[[:space:]]*--- SKIP: \([^ ]*\).*/\1/p')
-	unexplained=$(echo "$names" | grep -vxF -f internal/ci/skips.txt || true)
+	unexplained=$(echo "$names" | grep -vxF -f "$(dirname "$0")/skips.txt" || true)
 	if [ -n "${SYNCNODE_CI:-}" ] && [ -n "$unexplained" ]; then
 		echo "== skipped without an explanation in internal/ci/skips.txt"
 		echo "$unexplained"
