@@ -28,6 +28,7 @@ type backendFlags struct {
 	segment                      int64
 	seal                         sealFlags
 	timeout                      time.Duration
+	log                          *slog.Logger // of a node; nil: the few lines that a verb writes
 }
 
 // register adds the flags of every verb that asks the ledger; etcd's have etcdctl's names.
@@ -178,8 +179,11 @@ func (f *backendFlags) with(cmd *cobra.Command, out *outputFlag, u use, verb fun
 	return err
 }
 
-// logger is for what nobody else would tell, a line each on standard error.
-func logger() *slog.Logger {
+// logger is for what nobody else would tell, a line each on standard error; a node has its own.
+func logger(own *slog.Logger) *slog.Logger {
+	if own != nil {
+		return own
+	}
 	return slog.New(untold{slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})})
 }
 

@@ -27,6 +27,7 @@ type device struct {
 	dataDir string
 	dir     string // of the namespace and generation
 	segment int64
+	log     *slog.Logger // as that of backendFlags
 	book    *book.Book
 	seal    func() (*seal.Sealer, error) // opens the keys
 	again   int                          // ops that were written again when it was opened
@@ -73,7 +74,7 @@ func openDevice(ctx context.Context, d device, given string, notice func(string)
 
 // openBook opens the book of an id of this directory.
 func (d *device) openBook(ctx context.Context, name string) (*book.Book, error) {
-	return book.Open(ctx, book.Config{Dir: d.dir, Device: name, Log: logger(), SegmentBytes: d.segment,
+	return book.Open(ctx, book.Config{Dir: d.dir, Device: name, Log: logger(d.log), SegmentBytes: d.segment,
 		Facts: func(hash string) (index.Facts, error) {
 			f, err := session.ReadFacts(d.checkpoints(nil), hash)
 			if err != nil {
@@ -179,7 +180,7 @@ func (d *device) frozenBefore() ([]string, error) {
 }
 
 func (d *device) reissueOf(ctx context.Context, former string, thorough bool) (int, error) {
-	old, err := journal.Open(ctx, journal.Config{Dir: book.JournalDir(d.dir, former), Device: former, Log: logger(), SegmentBytes: d.segment})
+	old, err := journal.Open(ctx, journal.Config{Dir: book.JournalDir(d.dir, former), Device: former, Log: logger(d.log), SegmentBytes: d.segment})
 	if err != nil {
 		return 0, err
 	}

@@ -62,7 +62,7 @@ func (s *serving) offerFormer(ctx context.Context) {
 
 // offer pushes the rest of the chain of an earlier id, and says how many ops.
 func (d *device) offer(ctx context.Context, former string, r relay.Relay) (int, error) {
-	old, err := journal.Open(ctx, journal.Config{Dir: book.JournalDir(d.dir, former), Device: former, Log: logger(), SegmentBytes: d.segment})
+	old, err := journal.Open(ctx, journal.Config{Dir: book.JournalDir(d.dir, former), Device: former, Log: logger(d.log), SegmentBytes: d.segment})
 	if err != nil {
 		return 0, err
 	}

@@ -179,7 +179,7 @@ func mayFollow(op oplog.Op, here oplog.Pos, held, told bool) error {
 
 // accept notes the decision.
 func (d *device) accept(cmd *cobra.Command, out outputFlag, a journal.Acceptance) error {
-	j, err := journal.Open(cmd.Context(), journal.Config{Dir: d.journalDir(), Device: d.name, Log: logger()})
+	j, err := journal.Open(cmd.Context(), journal.Config{Dir: d.journalDir(), Device: d.name, Log: logger(d.log)})
 	if err != nil {
 		return err
 	}

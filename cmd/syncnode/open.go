@@ -166,7 +166,7 @@ func (be *backend) connect(ctx context.Context, endpoints []string) error {
 	}
 	host, _ := os.Hostname()
 	be.coordinator, err = etcd.Open(ctx, etcd.Config{
-		Client: be.client, Namespace: be.flags.namespace, Dead: be.dead, Logger: logger(),
+		Client: be.client, Namespace: be.flags.namespace, Dead: be.dead, Logger: logger(be.flags.log),
 		Process: coord.Process{Host: host, Boot: be.boot, Dir: be.dir, PID: os.Getpid()},
 	})
 	if errors.Is(err, rpctypes.ErrPermissionDenied) {
@@ -207,7 +207,7 @@ func (be *backend) openLocal(ctx context.Context, notice func(string)) error {
 		be.book.Close()
 		be.book = nil
 	}
-	blank := device{dataDir: be.dir, dir: identity.OpenClusters(be.dir).Dir(f.namespace, be.coordinator.Generation()), segment: f.segment, seal: f.seal.opener(be.dir)}
+	blank := device{dataDir: be.dir, dir: identity.OpenClusters(be.dir).Dir(f.namespace, be.coordinator.Generation()), segment: f.segment, log: f.log, seal: f.seal.opener(be.dir)}
 	d, err := openDevice(ctx, blank, f.deviceID, notice)
 	if err != nil {
 		return err
@@ -242,7 +242,7 @@ func podDevice(given string) string {
 // dispatcher is the path of runs over this backend; ended, if not nil, is told each result.
 func (be *backend) dispatcher(ended func(dispatch.Job, dispatch.Result, time.Duration)) (*dispatch.Dispatcher, error) {
 	cfg := dispatch.Config{
-		Coordinator: be.coordinator, Device: be.device, Dead: be.dead, Logger: logger(), BackendTimeout: be.flags.timeout, Ended: ended,
+		Coordinator: be.coordinator, Device: be.device, Dead: be.dead, Logger: logger(be.flags.log), BackendTimeout: be.flags.timeout, Ended: ended,
 	}
 	if be.book != nil {
 		cfg.Book = be.book

@@ -146,7 +146,7 @@ func (s *station) publish(ctx context.Context, retired []string) (publishedRow, 
 	if slices.Contains(retired, d.name) {
 		return publishedRow{}, usagef("--retire %s is this device", d.name)
 	}
-	cfg, err := d.sessionConfig(logger())
+	cfg, err := d.sessionConfig(logger(nil))
 	if err != nil {
 		return publishedRow{}, err
 	}

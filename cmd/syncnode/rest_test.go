@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -83,4 +84,28 @@ func TestAThousandAgentsAtRestProposeNothing(t *testing.T) {
 	many := thorough.Of(1000, 50)
 	few, all := atRest(t, c, 10), atRest(t, c, many)
 	t.Logf("%d agents at rest, 10 being 1: CPU %.1f, memory %.1f, descriptors %.1f", many, all.cpu/max(few.cpu, 0.01), all.memory/few.memory, all.files/few.files)
+}
+
+// The command prints a gigabyte; what the node keeps of it lies on the disk.
+func TestACommandThatPrintsAGigabyteLeavesItsNodeBelow64MiB(t *testing.T) {
+	t.Parallel()
+	h := spaced(hosts(t, 1, common.get(t).Endpoints()), "printer")[0]
+	node := h.serve(h.configure(fmt.Sprintf(`
+version: 1
+agents:
+  printer: { command: [sh, -c, "yes | head -c %d"] }
+`, thorough.Of(1<<30, 1<<27)))...)
+	bare := h
+	bare.args = nil
+	bare.call("agent", "trigger", "printer").want(0)
+	eventually(t, "the run is committed", func() bool { return h.committed("printer") == 1 })
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", node.cmd.Process.Pid))
+	must(t, err)
+	_, rest, _ := strings.Cut(string(status), "VmHWM:")
+	var most int
+	if _, err := fmt.Sscan(rest, &most); err != nil || most == 0 || most >= 64<<10 {
+		t.Errorf("the node had %d KiB at most (%v), want below 64 MiB", most, err)
+	}
+	t.Logf("most memory of the node: %d MiB", most>>10)
+	node.stops()
 }

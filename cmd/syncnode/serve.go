@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -24,6 +23,7 @@ type serveFlags struct {
 	backendFlags
 	api        listenFlags
 	places     placesFlags
+	logging    loggingFlags
 	pumpEvery  time.Duration
 	checkpoint int
 	member     embedded.Member
@@ -75,6 +75,7 @@ func (f *serveFlags) register(flags *pflag.FlagSet) {
 	f.seal.register(flags)
 	f.api.register(flags)
 	f.places.register(flags)
+	f.logging.register(flags)
 	flags.StringVar(&f.config, "config", "", "`FILE` that says what this node runs, see syncnode config; HUP reads it again")
 	flags.DurationVar(&f.pumpEvery, "pump-every", node.DefaultPumpEvery, "how often to look at the relay; news is fetched sooner")
 	flags.IntVar(&f.checkpoint, "checkpoint-every", node.DefaultCheckpointEvery, "take or make a checkpoint, and drop what it covers, once so many `OPS` are in none; 0: never")
@@ -100,6 +101,9 @@ func (f *serveFlags) check() error {
 	if err := f.api.check(); err != nil {
 		return err
 	}
+	if err := f.logging.check(); err != nil {
+		return err
+	}
 	return f.backendFlags.check()
 }
 
@@ -116,7 +120,11 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	context.AfterFunc(ctx, stop) // a second signal does what it does by default
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	log, err := f.logging.open(os.Stderr)
+	if err != nil {
+		return err
+	}
+	f.log = log
 	door, err := f.api.open(f.dataDir, log, fail)
 	if err != nil {
 		return err

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+func TestTheLogOfANodeIsJSONWhereItIsAskedFor(t *testing.T) {
+	t.Parallel()
+	h := spaced(hosts(t, 1, common.get(t).Endpoints()), "logged")[0]
+	beat := h.configure(`
+version: 1
+agents:
+  beat: { schedule: "@every 1s", command: ["true"] }
+`)
+	node := h.serve(append(beat, "--log-format", "json")...)
+	node.says(`"msg":"run ended"`)
+	node.stops()
+	seen := map[string]bool{}
+	for line := range strings.Lines(node.log()) {
+		var record struct{ Time, Level, Msg string }
+		if err := json.Unmarshal([]byte(line), &record); err != nil || record.Time == "" || record.Level == "" || record.Msg == "" {
+			t.Errorf("%q: %v", line, err)
+		}
+		seen[record.Msg] = true
+	}
+	for _, msg := range []string{"serving", "lease held", "run started", "run ended"} {
+		if !seen[msg] {
+			t.Errorf("no line says %q", msg)
+		}
+	}
+	h.call("serve", "--log-format", "xml").want(2, `"xml": want text or json`)
+	h.call("serve", "--log-level", "loud").want(2, `"loud": want debug, info, warn or error`)
+}
+
+func TestNothingBelowTheLevelIsLogged(t *testing.T) {
+	var out bytes.Buffer
+	log, err := (&loggingFlags{format: "text", level: "warn"}).open(&out)
+	must(t, err)
+	log.Info("quiet")
+	log.Warn("told")
+	if got := out.String(); strings.Contains(got, "quiet") || !strings.Contains(got, "told") {
+		t.Errorf("%q", got)
+	}
+}
