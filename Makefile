@@ -57,7 +57,7 @@ cluster: ## all that embeds the etcd server: three-member clusters, faults, cont
 	@GO="$(GO)" sh internal/ci/test.sh -p 1 -count=1 -shuffle=on $(EMBEDDING)
 
 nested: ## vet, tidiness and tests of each nested module
-	@set -e; for m in $(NESTED); do echo "== $$m"; (cd $$m; $(GO) mod tidy -diff; $(GO) vet ./...; GO="$(GO)" sh "$(CURDIR)/internal/ci/test.sh" ./...); done
+	@set -e; for m in $(NESTED); do echo "== $$m"; (cd $$m; $(GO) mod tidy -diff; $(GO) vet ./...; GO="$(GO)" sh "$(CURDIR)/internal/ci/test.sh" -count=1 ./...); done
 
 compose: ## three nodes in containers, where Docker runs
 	$(GO) test -count=1 -v ./test/compose/...
