@@ -223,7 +223,7 @@ func (h *Handler) grant(c *wire.Call, num numbered, d deed) (lease, error) {
 	if err != nil {
 		return lease{}, err
 	}
-	given, settled, err := s.numbered(c.Context(), num, d, arrived)
+	given, settled, err := s.numbered(c.Context(), c.ID, num, d, arrived)
 	if err != nil {
 		return lease{}, refuseNumbered(err, settled)
 	}

@@ -18,6 +18,8 @@ type session struct {
 	heard time.Time        // of the last call, by the clock of this process
 	slots map[string]*slot // by agent
 	dead  map[string]bool  // livenesses that the client proved dead
+
+	refused memo
 }
 
 // most of what one session makes the server keep.
@@ -72,8 +74,9 @@ type deed struct {
 //
 //  1. A number below the last one is refused: the request was given up by a later one.
 //  2. The last number again gives what it gave; a grant only while it still is the lease.
-//  3. Before a new number is carried out, what was granted to one that its client knows no answer of is given back.
-func (s *session) numbered(ctx context.Context, num numbered, d deed, arrived time.Time) (given lease, settled bool, err error) {
+//  3. Before a new number is carried out, what was granted to one that its client knows no answer of is given back. If that
+//     fails, the call is refused; its number may be asked for again by another call.
+func (s *session) numbered(ctx context.Context, call string, num numbered, d deed, arrived time.Time) (given lease, settled bool, err error) {
 	if num.N == 0 || num.From == 0 || num.From > num.N {
 		return lease{}, false, fmt.Errorf("%w: request %d from %d", coord.ErrInvalid, num.N, num.From)
 	}
@@ -82,6 +85,9 @@ func (s *session) numbered(ctx context.Context, num numbered, d deed, arrived ti
 		return lease{}, false, err
 	}
 	defer func() { <-sl.turn }()
+	if why := s.refused.of(call); why != nil {
+		return lease{}, false, why
+	}
 	switch {
 	case num.N < sl.n:
 		return lease{}, false, errSuperseded
@@ -90,19 +96,44 @@ func (s *session) numbered(ctx context.Context, num numbered, d deed, arrived ti
 		return given, err == nil || !errors.Is(err, errReread), err
 	case num.N > sl.n:
 		if err := s.giveUp(ctx, sl, num, d); err != nil {
-			return lease{}, false, fmt.Errorf("%w: an earlier request cannot be given up: %w", coord.ErrNotSent, err)
+			err = fmt.Errorf("%w: an earlier request cannot be given up: %w", coord.ErrNotSent, err)
+			s.refused.add(call, err)
+			return lease{}, false, err
 		}
 		turn := sl.turn
 		*sl = slot{turn: turn, n: num.N}
 	}
 	l, err := d.do(ctx, s.Coordinator)
-	sl.again = errors.Is(err, coord.ErrIndeterminate) || err != nil && verdictOf(err).Name == "indeterminate"
+	sl.again = unknown(err)
 	sl.lease, sl.err = l, err
 	if err != nil {
 		return lease{}, !sl.again, err
 	}
 	sl.given = leaseOf(l, arrived)
 	return sl.given, true, nil
+}
+
+// unknown reports whether an error leaves open what became of a request.
+func unknown(err error) bool {
+	return errors.Is(err, coord.ErrIndeterminate) || err != nil && verdictOf(err).Name == "indeterminate"
+}
+
+// begin carries a begin out, unless the call is a copy of one that was refused. A copy waits for the agent's turn, and so for
+// what becomes of the first.
+func (s *session) begin(ctx context.Context, call string, b coord.Begin) (coord.Attempt, error) {
+	sl, err := s.slotOf(ctx, b.Lease.Agent)
+	if err != nil {
+		return coord.Attempt{}, err
+	}
+	defer func() { <-sl.turn }()
+	if why := s.refused.of(call); why != nil {
+		return coord.Attempt{}, why
+	}
+	a, err := s.Begin(ctx, b)
+	if err != nil && !unknown(err) {
+		s.refused.add(call, err)
+	}
+	return a, err
 }
 
 // errReread means that what became of a request could not be read now.

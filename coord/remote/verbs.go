@@ -9,7 +9,8 @@ import (
 	"github.com/syncnode/syncnode/internal/wire"
 )
 
-// The calls that carry no number: each is settled by the coordinator itself, or does no harm when it comes late.
+// The calls that carry no number: each is settled by the coordinator itself, or does no harm when it comes late. A begin that
+// was refused is remembered by the id of its call.
 
 // within reads a question and gives the session that it names.
 func within[A any](h *Handler, c *wire.Call, names func(A) (session, agent, device string)) (ask A, s *session, err error) {
@@ -174,7 +175,7 @@ func (h *Handler) begin(c *wire.Call) (wire.Answer, error) {
 	if err != nil {
 		return wire.Answer{}, err
 	}
-	a, err := s.Begin(c.Context(), ask.Begin.begin())
+	a, err := s.begin(c.Context(), c.ID, ask.Begin.begin())
 	return wire.Answer{Body: attemptAnswer{a}}, err
 }
 

@@ -28,6 +28,7 @@ type Handler struct {
 type Call struct {
 	*http.Request
 	Verb string
+	ID   string // drawn for the call: one that bears it again is a copy
 	Tail *Tail
 	ask  json.RawMessage
 }
@@ -97,7 +98,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, e.ID, problem)
 		return
 	}
-	answer, err := do(&Call{Request: r, Verb: verb, Tail: tail, ask: e.Ask})
+	answer, err := do(&Call{Request: r, Verb: verb, ID: e.ID, Tail: tail, ask: e.Ask})
 	if err != nil {
 		// Who is still sending would not see why it is refused.
 		_, _ = io.CopyN(io.Discard, tail.r, min(h.MaxTail, mostDrained))
