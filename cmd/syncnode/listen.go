@@ -40,7 +40,7 @@ func (l *listenFlags) check() error {
 	}
 	for _, a := range l.listen {
 		if _, err := api.ParseAddress(a); err != nil && a != "none" {
-			return usagef("--listen %v", err)
+			return usagef("--listen %v; or none", err)
 		}
 	}
 	return l.checkShare()

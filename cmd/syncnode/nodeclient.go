@@ -102,7 +102,7 @@ func newNodeClient(where, tokenFile string) (*nodeClient, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", a.Unix)
 		}
 	} else if u, err := url.Parse(where); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
-		return nil, usagef("--node %q: want unix:PATH, http://HOST:PORT or https://HOST:PORT", where)
+		return nil, usagef("--node %q: want unix:PATH, http://HOST:PORT, https://HOST:PORT or none", where)
 	}
 	c.http.Transport = transport
 	if tokenFile != "" {

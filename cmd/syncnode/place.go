@@ -77,6 +77,9 @@ func (p *placeFlags) checkAccess(remote bool) error {
 	return nil
 }
 
+// wantPlace is what --relay takes, but for none.
+const wantPlace = "want etcd, dir:PATH, https://HOST:PORT, http://HOST:PORT or unix:PATH"
+
 func (p *placeFlags) checkPlace() error {
 	switch {
 	case p.remote():
@@ -87,7 +90,7 @@ func (p *placeFlags) checkPlace() error {
 	case p.relay == "etcd", p.dir() != "":
 		return nil
 	}
-	return usagef("--relay %q: want etcd, dir:PATH, a URL or unix:PATH", p.relay)
+	return usagef("--relay %q: %s", p.relay, wantPlace)
 }
 
 // client says where the node is that shares the relay.

@@ -51,7 +51,7 @@ func (p *placesFlags) check() error {
 		}
 	}
 	if len(p.places) == 0 {
-		return usagef("--relay is empty: want etcd, dir:PATH, a URL, unix:PATH or none")
+		return usagef("--relay is empty: %s, or none", wantPlace)
 	}
 	return p.checkAccess(remote)
 }

@@ -46,7 +46,7 @@ func TestPlacesThatMakeNoSenseAreRefusedBeforeAnythingIsDone(t *testing.T) {
 		{"etcd,etcd", "--relay etcd is given twice"},
 		{"etcd,none", "--relay none goes with no other place"},
 		{"", "--relay is empty"},
-		{"etcd,s3://b", `--relay "s3://b": want etcd, dir:PATH, a URL or unix:PATH, or none`},
+		{"etcd,s3://b", `--relay "s3://b": want etcd, dir:PATH, https://HOST:PORT, http://HOST:PORT or unix:PATH, or none`},
 		{"dir:", `--relay "dir:": want etcd`},
 	} {
 		h.call("serve", "--relay", c.places).want(2, c.says)

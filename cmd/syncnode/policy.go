@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -41,15 +42,17 @@ func (p *policyFlags) job() (dispatch.Job, error) {
 	if given {
 		d, err := time.ParseDuration(wait)
 		if err != nil || d <= 0 || word != "wait" {
-			return j, usagef("--if-held %q: want skip, wait, wait=D (such as wait=10m) or fail", p.ifHeld)
+			return j, p.wrongIfHeld()
 		}
 		j.HeldWait = d
+	}
+	if !slices.Contains([]string{"skip", "wait", "fail"}, word) {
+		return j, p.wrongIfHeld()
 	}
 	for _, c := range []struct {
 		flag, got string
 		want      []string
 	}{
-		{"if-held", word, []string{"skip", "wait", "fail"}},
 		{"if-done", p.ifDone, []string{"ok", "fail"}},
 		{"if-failed", p.ifFailed, []string{"keep", "retry"}},
 		{"on-doubt", p.onDoubt, []string{"hold", "retry", "probe"}},
@@ -73,13 +76,17 @@ func (p *policyFlags) job() (dispatch.Job, error) {
 	return j, nil
 }
 
+func (p *policyFlags) wrongIfHeld() error {
+	return usagef("--if-held %q: want skip, wait, wait=D (such as wait=10m) or fail", p.ifHeld)
+}
+
+// oneOf refuses a word that is not among those that a flag takes, two or more.
 func oneOf(flag, got string, want ...string) error {
-	for _, w := range want {
-		if got == w {
-			return nil
-		}
+	if slices.Contains(want, got) {
+		return nil
 	}
-	return usagef("--%s %q: want %s", flag, got, strings.Join(want, ", "))
+	last := len(want) - 1
+	return usagef("--%s %q: want %s or %s", flag, got, strings.Join(want[:last], ", "), want[last])
 }
 
 // defaultBusyWait is how long a busy embedded directory is waited for where nothing else was said.

@@ -344,8 +344,8 @@ func TestWrongFlagsOfANodeAreUsageErrors(t *testing.T) {
 		want string
 		args []string
 	}{
-		{"want etcd, dir:PATH, a URL, unix:PATH or none", []string{"--relay", "pigeon"}},
-		{"want etcd, dir:PATH, a URL, unix:PATH or none", []string{"--relay", "dir:"}},
+		{"want etcd, dir:PATH, https://HOST:PORT, http://HOST:PORT or unix:PATH, or none", []string{"--relay", "pigeon"}},
+		{"want etcd, dir:PATH, https://HOST:PORT, http://HOST:PORT or unix:PATH, or none", []string{"--relay", "dir:"}},
 		{"not sent to another host in the clear", []string{"--relay", "http://relay.example", "--relay-token-file", "t"}},
 		{"for a relay that a node shares", []string{"--relay-token-file", "t"}},
 		{"belong together", []string{"--relay", "https://relay.example", "--relay-cert", "c"}},
