@@ -109,6 +109,21 @@ func TestTheUnitsStopInGoodOrder(t *testing.T) {
 	}
 }
 
+// The node's configuration is read again by HUP, to the node alone.
+func TestTheUnitOfANodeReadsItsConfigurationAgain(t *testing.T) {
+	unit := units(t)["syncnode.service"]
+	if got := unitValues(unit, "ExecReload"); !slices.Equal(got, []string{"/bin/kill -HUP $MAINPID"}) {
+		t.Errorf("ExecReload=%v", got)
+	}
+	env, err := os.ReadFile(filepath.Join(unitsDir, "syncnode.env"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(env), "\n#SYNCNODE_CONFIG=/etc/syncnode/") {
+		t.Error("syncnode.env does not show where a configuration goes")
+	}
+}
+
 func TestATimerFiresWhenItsUnitsScheduleSays(t *testing.T) {
 	all, timers := units(t), 0
 	for name, timer := range all {
