@@ -402,6 +402,22 @@ happen overrides the latter.`,
 	return cmd
 }
 
+const runRetryLong = `retry permits one more attempt of a run that is known to have failed. A run in doubt may have happened, so it is refused: find
+out, then say how it ended by syncnode run resolve: --as failed says that it did not happen, and frees the run of the doubt. An
+effect that may happen twice is begun again over a doubt by exec --on-doubt retry.`
+
+// mayRetry refuses what is not known to have failed, and says what to do instead.
+func mayRetry(v coord.View) error {
+	switch v.State {
+	case coord.RunInDoubt:
+		return fmt.Errorf("run %s is in doubt: it may have happened, and a retry is for what is known to have failed; nothing was changed. Find out, then: "+
+			"syncnode run resolve %[1]s --as committed|failed --reason TEXT", v.Entry.Run)
+	case coord.RunRunning:
+		return fmt.Errorf("run %s is running; nothing was changed: wait for its end", v.Entry.Run)
+	}
+	return nil
+}
+
 func newRunRetry() *cobra.Command {
 	var b backendFlags
 	var via nodeFlags
@@ -409,7 +425,7 @@ func newRunRetry() *cobra.Command {
 	var n runName
 	var d decisionFlags
 	cmd := &cobra.Command{Use: "retry (ID | --agent A --occurrence K) --reason TEXT",
-		Short: "permit one more attempt of a failed run; the next exec that names it begins it", Args: atMost(1),
+		Short: "permit one more attempt of a failed run; the next exec that names it begins it", Long: runRetryLong, Args: atMost(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if d.reason == "" {
 				return usagef("retry needs --reason TEXT, for the record")
@@ -421,6 +437,9 @@ func newRunRetry() *cobra.Command {
 			return b.ask(cmd, &out, &via, use{agent: n.agent, write: true, wait: defaultBusyWait}, func(ctx context.Context, c coord.Coordinator) error {
 				v, err := n.find(ctx, run, c)
 				if err != nil {
+					return err
+				}
+				if err := mayRetry(v); err != nil {
 					return err
 				}
 				r, err := d.resolution(v, coord.Failed)
