@@ -26,16 +26,20 @@ func (v *viaNode) register(cmd *cobra.Command) {
 	v.out.register(cmd.Flags())
 }
 
-// client is the node to ask; there has to be one.
-func (v *viaNode) client() (*nodeClient, error) {
+// client is the node to ask; there has to be one. or says what else there is without one.
+func (v *viaNode) client(or string) (*nodeClient, error) {
 	if err := v.out.check(); err != nil {
 		return nil, err
 	}
 	c, err := v.via.client(v.dataDir)
-	if err == nil && c == nil {
-		err = fmt.Errorf("no node runs on %s, and nothing was run: start syncnode serve --config FILE there, or give --node unix:PATH or a URL", v.dataDir)
+	switch {
+	case c != nil || err != nil:
+		return c, err
+	case v.via.node == "none":
+		return nil, usagef("only a node can tell or do this, and --node is none; %s", or)
 	}
-	return c, err
+	return nil, fmt.Errorf("only a node can tell or do this, and none answers on %s: start syncnode serve --config FILE there, or point to one by --data-dir DIR, or by "+
+		"--node unix:PATH or URL where it has another --listen; %s", nodeSocket(v.dataDir), or)
 }
 
 // toldBy says what came of a question to a node.
@@ -56,7 +60,7 @@ func newAgentTrigger() *cobra.Command {
 returns when the agent is free for it, and does not wait for its end: syncnode run show tells that. The same --occurrence
 is the same run for ever; without it each trigger is a run of its own.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := v.client()
+			c, err := v.client("nothing was run")
 			if err != nil {
 				return err
 			}
@@ -99,7 +103,7 @@ func newAgentList() *cobra.Command {
 		Long: `list asks the node of the data directory, or the one that --node names, for the agents of its configuration and those that
 somebody holds. Without a node syncnode config check FILE tells when agents are due, and syncnode lease list who holds them.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := v.client()
+			c, err := v.client("without a node syncnode config check FILE tells when agents are due, and syncnode lease list who holds them")
 			if err != nil {
 				return err
 			}

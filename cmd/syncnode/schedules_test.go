@@ -270,7 +270,7 @@ func TestATriggerGoesThroughTheNodeOfTheDataDirectory(t *testing.T) {
 	h := spaced(hosts(t, 1, common.get(t).Endpoints()), "triggered")[0]
 	bare := h
 	bare.args = nil
-	bare.call("agent", "trigger", "job").want(1, "no node runs on")
+	bare.call("agent", "trigger", "job").want(1, "none answers on")
 	n := h.serve(h.configure(`
 version: 1
 agents:
