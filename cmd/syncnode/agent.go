@@ -79,7 +79,7 @@ func newAgentShow() *cobra.Command {
 	var out outputFlag
 	cmd := &cobra.Command{Use: "show AGENT", Short: "show whether the agent is paused, by whom and why", Args: oneAgent,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return b.ask(cmd, &out, &via, use{}, func(ctx context.Context, c coord.Coordinator) error {
+			return b.ask(cmd, &out, &via, use{there: true}, func(ctx context.Context, c coord.Coordinator) error {
 				// The gates come with the look at a run, whichever.
 				v, err := c.Look(ctx, coord.Question{Agent: args[0], Run: ident.RunID(b.namespace, args[0], "key:-")})
 				if err != nil {

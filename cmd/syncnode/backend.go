@@ -125,7 +125,7 @@ func (f *backendFlags) permission() string {
 
 // read runs a verb that changes nothing.
 func (f *backendFlags) read(cmd *cobra.Command, out *outputFlag, verb func(context.Context, coord.Coordinator) error) error {
-	return f.with(cmd, out, use{}, func(ctx context.Context, be *backend) error { return verb(ctx, be.coordinator) })
+	return f.with(cmd, out, use{there: true}, func(ctx context.Context, be *backend) error { return verb(ctx, be.coordinator) })
 }
 
 // write runs a verb that changes the ledger.

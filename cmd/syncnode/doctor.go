@@ -114,7 +114,7 @@ func (f *doctorFlags) flagUser() string { return f.backendFlags.user }
 
 // running finds the etcd of a living process on this data directory; else why there is none to ask. None is started.
 func (f *doctorFlags) running() (endpoint, why string) {
-	for _, dir := range []string{filepath.Join(f.dataDir, "member"), filepath.Join(f.dataDir, "embedded", f.namespace)} {
+	for _, dir := range f.ownEtcds() {
 		if _, err := os.Stat(dir); err != nil {
 			continue
 		}

@@ -46,8 +46,8 @@ func (f *logFlags) find() (*device, error) {
 	if err := ident.Check("namespace", f.namespace); err != nil {
 		return nil, &usageError{err}
 	}
-	if _, err := os.Stat(f.dataDir); errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("no data directory %s: nothing was run from here yet", f.dataDir)
+	if err := hasDataDir(f.dataDir); err != nil {
+		return nil, err
 	}
 	clusters := identity.OpenClusters(f.dataDir)
 	generation := f.generation

@@ -27,6 +27,7 @@ type use struct {
 	agent string        // shown to others who find the embedded directory busy
 	write bool          // a device with an identity and a journal
 	dir   bool          // the data directory, though no device
+	there bool          // the ledger has to be there: none is made, and no data directory for it
 	long  bool          // the verb bounds its own questions
 	wait  time.Duration // for a busy embedded directory
 	busy  func(string)  // told once when that wait is not short; nil tells nobody
@@ -72,6 +73,11 @@ func (f *backendFlags) open(ctx context.Context, u use) (*backend, error) {
 
 func (be *backend) open(ctx context.Context, u use) error {
 	f := be.flags
+	if u.there && len(f.endpoints) == 0 {
+		if err := f.hasOwnLedger(); err != nil {
+			return err
+		}
+	}
 	if u.write || u.dir || len(f.endpoints) == 0 {
 		if err := be.makeDataDir(); err != nil {
 			return err
@@ -92,7 +98,7 @@ func (be *backend) open(ctx context.Context, u use) error {
 	silent := fmt.Errorf("%s did not answer within %s (--backend-timeout)", be.where, f.timeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, f.timeout, silent)
 	defer cancel()
-	if err := be.connect(ctx, endpoints); err != nil {
+	if err := be.connect(ctx, endpoints, u.there); err != nil {
 		return causeOf(ctx, err)
 	}
 	if !u.write {
@@ -156,7 +162,8 @@ func (be *backend) openEmbedded(ctx context.Context, u use) (string, error) {
 	return server.Endpoint(), nil
 }
 
-func (be *backend) connect(ctx context.Context, endpoints []string) error {
+// connect opens the ledger; there: only if it is there.
+func (be *backend) connect(ctx context.Context, endpoints []string, there bool) error {
 	dial, err := be.flags.dial(endpoints)
 	if err != nil {
 		return err
@@ -164,11 +171,16 @@ func (be *backend) connect(ctx context.Context, endpoints []string) error {
 	if be.client, err = etcd.Dial(ctx, dial); err != nil {
 		return err
 	}
-	host, _ := os.Hostname()
-	be.coordinator, err = etcd.Open(ctx, etcd.Config{
-		Client: be.client, Namespace: be.flags.namespace, Dead: be.dead, Logger: logger(be.flags.log),
-		Process: coord.Process{Host: host, Boot: be.boot, Dir: be.dir, PID: os.Getpid()},
-	})
+	if there {
+		err = be.hasLedger(ctx)
+	}
+	if err == nil {
+		host, _ := os.Hostname()
+		be.coordinator, err = etcd.Open(ctx, etcd.Config{
+			Client: be.client, Namespace: be.flags.namespace, Dead: be.dead, Logger: logger(be.flags.log),
+			Process: coord.Process{Host: host, Boot: be.boot, Dir: be.dir, PID: os.Getpid()},
+		})
+	}
 	if errors.Is(err, rpctypes.ErrPermissionDenied) {
 		return fmt.Errorf("%w: %s", err, be.flags.permission())
 	}

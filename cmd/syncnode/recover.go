@@ -154,7 +154,7 @@ data directory has a journal, the gap: attempts that it knows and the ledger lac
 again. It writes nothing. A device that the ledger, its relay and no other device know of is not listed: compare the list
 with your own.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return b.with(cmd, &out, use{long: true}, func(ctx context.Context, be *backend) error {
+			return b.with(cmd, &out, use{there: true, long: true}, func(ctx context.Context, be *backend) error {
 				return be.printRecovery(ctx, cmd, out)
 			})
 		}}

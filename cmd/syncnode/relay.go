@@ -51,12 +51,15 @@ func (f *relayFlags) with(cmd *cobra.Command, verb func(ctx context.Context, s *
 	if err := f.check(); err != nil {
 		return err
 	}
+	if err := hasDataDir(f.dataDir); err != nil {
+		return err
+	}
 	ctx := cmd.Context()
 	var be *backend
 	where := &logFlags{namespace: f.namespace, dataDir: f.dataDir, deviceID: f.deviceID, generation: f.generation, seal: f.seal, out: f.out}
 	if f.place.dir() == "" {
 		var err error
-		if be, err = f.open(ctx, use{dir: true}); err != nil {
+		if be, err = f.open(ctx, use{dir: true, there: true}); err != nil {
 			return err
 		}
 		defer be.close()

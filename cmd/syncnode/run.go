@@ -143,7 +143,7 @@ func newRunList() *cobra.Command {
 				}
 				filter.States = append(filter.States, state)
 			}
-			return b.ask(cmd, &out, &via, use{}, func(ctx context.Context, c coord.Coordinator) error {
+			return b.ask(cmd, &out, &via, use{there: true}, func(ctx context.Context, c coord.Coordinator) error {
 				var views []coord.View
 				var more bool
 				var err error
@@ -258,7 +258,7 @@ func newRunShow() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return b.ask(cmd, &out, &via, use{}, func(ctx context.Context, c coord.Coordinator) error {
+			return b.ask(cmd, &out, &via, use{there: true}, func(ctx context.Context, c coord.Coordinator) error {
 				v, err := n.find(ctx, run, c)
 				if err != nil {
 					return err
@@ -372,7 +372,7 @@ happen overrides the latter.`,
 			if err != nil {
 				return err
 			}
-			return b.ask(cmd, &out, &via, use{agent: n.agent, write: true, wait: defaultBusyWait}, func(ctx context.Context, c coord.Coordinator) error {
+			return b.ask(cmd, &out, &via, use{agent: n.agent, write: true, there: true, wait: defaultBusyWait}, func(ctx context.Context, c coord.Coordinator) error {
 				v, err := n.find(ctx, run, c)
 				if err != nil {
 					return err
@@ -434,7 +434,7 @@ func newRunRetry() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return b.ask(cmd, &out, &via, use{agent: n.agent, write: true, wait: defaultBusyWait}, func(ctx context.Context, c coord.Coordinator) error {
+			return b.ask(cmd, &out, &via, use{agent: n.agent, write: true, there: true, wait: defaultBusyWait}, func(ctx context.Context, c coord.Coordinator) error {
 				v, err := n.find(ctx, run, c)
 				if err != nil {
 					return err

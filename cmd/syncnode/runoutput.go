@@ -84,6 +84,9 @@ func newRunOutput() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if err := hasDataDir(dataDir); err != nil {
+				return err
+			}
 			rows, err := outputOf(dataDir, namespace, run)
 			if err != nil {
 				return err
