@@ -42,7 +42,7 @@ func (f *backendFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.passwordFile, "password-file", "", "`FILE` with the password of --user")
 	registerDataDir(flags, &f.dataDir)
 	flags.StringVar(&f.deviceID, "device-id", "", "the `ID` of this device; the data directory's own if not given")
-	flags.DurationVar(&f.timeout, "backend-timeout", dispatch.DefaultBackendTimeout, "how long a silent etcd is waited for before anything starts")
+	flags.DurationVar(&f.timeout, "backend-timeout", dispatch.DefaultBackendTimeout, "how long a silent etcd is waited for before anything starts; also a busy one in the data directory, but by exec and serve")
 }
 
 // registerExec adds those that only exec has.
@@ -130,7 +130,7 @@ func (f *backendFlags) read(cmd *cobra.Command, out *outputFlag, verb func(conte
 
 // write runs a verb that changes the ledger.
 func (f *backendFlags) write(cmd *cobra.Command, out *outputFlag, agent string, verb func(context.Context, *backend) error) error {
-	return f.with(cmd, out, use{agent: agent, write: true, wait: defaultBusyWait}, verb)
+	return f.with(cmd, out, use{agent: agent, write: true}, verb)
 }
 
 // ask runs a verb that asks or changes the ledger for a person: through the node that was named, or where there would be
@@ -162,7 +162,7 @@ func (f *backendFlags) with(cmd *cobra.Command, out *outputFlag, u use, verb fun
 	if err := f.check(); err != nil {
 		return err
 	}
-	be, err := f.open(cmd.Context(), u)
+	be, err := f.openFor(cmd, u)
 	if err != nil {
 		return err
 	}
@@ -177,6 +177,17 @@ func (f *backendFlags) with(cmd *cobra.Command, out *outputFlag, u use, verb fun
 		return fmt.Errorf("%w: %w", context.Cause(ctx), err)
 	}
 	return err
+}
+
+// openFor opens the backend for a verb of a person: a busy embedded etcd is waited for as long as a silent one, and who is waited for is
+// told.
+func (f *backendFlags) openFor(cmd *cobra.Command, u use) (*backend, error) {
+	u.wait, u.busy = f.timeout, func(who string) { fmt.Fprintf(cmd.ErrOrStderr(), "syncnode: %s\n", who) }
+	be, err := f.open(cmd.Context(), u)
+	if isBusy(err) {
+		return nil, fmt.Errorf("%w; it was waited for as long as --backend-timeout says (%s), and nothing was done", err, f.timeout)
+	}
+	return be, err
 }
 
 // logger is for what nobody else would tell, a line each on standard error; a node has its own.

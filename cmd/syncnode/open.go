@@ -145,21 +145,34 @@ func (be *backend) findMember() error {
 	return nil
 }
 
-// openEmbedded starts the etcd in the data directory. A verb that only reads uses that of a living process.
+// openEmbedded starts the etcd in the data directory. A verb that only looks uses that of a living process, once it serves.
 func (be *backend) openEmbedded(ctx context.Context, u use) (string, error) {
-	dir := filepath.Join(be.dir, "embedded", be.flags.namespace)
-	be.where = "the embedded etcd in " + dir
-	if !u.write {
-		if owner, ok := embedded.FindOwner(dir); ok && owner.Endpoint != "" {
-			return owner.Endpoint, nil
+	cfg := embedded.Config{Dir: filepath.Join(be.dir, "embedded", be.flags.namespace), Agent: u.agent, Wait: u.wait, Busy: u.tell}
+	be.where = "the embedded etcd in " + cfg.Dir
+	if u.write {
+		return be.startEmbedded(ctx, cfg)
+	}
+	cfg.Wait = 0
+	for began, told := time.Now(), false; ; {
+		endpoint, err := be.startEmbedded(ctx, cfg)
+		busy, is := errors.AsType[*embedded.BusyError](err)
+		switch waited := time.Since(began); {
+		case is && busy.Owner.Endpoint != "":
+			return busy.Owner.Endpoint, nil
+		case !is, waited > u.wait, !pause(ctx, 50*time.Millisecond):
+			return endpoint, err
+		case !told && waited > embedded.Patience:
+			u.tell(busy)
+			told = true
 		}
 	}
-	server, err := embedded.Open(ctx, embedded.Config{Dir: dir, Agent: u.agent, Wait: u.wait, Busy: u.tell})
-	if err != nil {
+}
+
+func (be *backend) startEmbedded(ctx context.Context, cfg embedded.Config) (endpoint string, err error) {
+	if be.embedded, err = embedded.Open(ctx, cfg); err != nil {
 		return "", err
 	}
-	be.embedded = server
-	return server.Endpoint(), nil
+	return be.embedded.Endpoint(), nil
 }
 
 // connect opens the ledger; there: only if it is there.

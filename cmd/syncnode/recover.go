@@ -182,7 +182,7 @@ its own attempts ended; attempts whose end nobody here knows, as in doubt; attem
 journals tell more of, as in doubt; and epochs that were granted. It may be repeated: what the ledger has is not written
 again. It may take long: --backend-timeout bounds each question. Under the gate it is noted that the device has offered.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return b.with(cmd, &out, use{write: true, long: true, wait: defaultBusyWait}, func(ctx context.Context, be *backend) error {
+			return b.with(cmd, &out, use{write: true, long: true}, func(ctx context.Context, be *backend) error {
 				r, err := be.offer(ctx)
 				if err != nil {
 					return fmt.Errorf("after %d attempts and %d epochs were written: %w; offer may be repeated", r.Written, r.Raised, err)

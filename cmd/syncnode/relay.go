@@ -59,7 +59,7 @@ func (f *relayFlags) with(cmd *cobra.Command, verb func(ctx context.Context, s *
 	where := &logFlags{namespace: f.namespace, dataDir: f.dataDir, deviceID: f.deviceID, generation: f.generation, seal: f.seal, out: f.out}
 	if f.place.dir() == "" {
 		var err error
-		if be, err = f.open(ctx, use{dir: true, there: true}); err != nil {
+		if be, err = f.openFor(cmd, use{dir: true, there: true}); err != nil {
 			return err
 		}
 		defer be.close()

@@ -372,7 +372,7 @@ happen overrides the latter.`,
 			if err != nil {
 				return err
 			}
-			return b.ask(cmd, &out, &via, use{agent: n.agent, write: true, there: true, wait: defaultBusyWait}, func(ctx context.Context, c coord.Coordinator) error {
+			return b.ask(cmd, &out, &via, use{agent: n.agent, write: true, there: true}, func(ctx context.Context, c coord.Coordinator) error {
 				v, err := n.find(ctx, run, c)
 				if err != nil {
 					return err
@@ -434,7 +434,7 @@ func newRunRetry() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return b.ask(cmd, &out, &via, use{agent: n.agent, write: true, there: true, wait: defaultBusyWait}, func(ctx context.Context, c coord.Coordinator) error {
+			return b.ask(cmd, &out, &via, use{agent: n.agent, write: true, there: true}, func(ctx context.Context, c coord.Coordinator) error {
 				v, err := n.find(ctx, run, c)
 				if err != nil {
 					return err

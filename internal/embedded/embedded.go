@@ -75,9 +75,12 @@ type Config struct {
 	Agent string
 	// Wait is how long to wait for a busy directory; 0 fails at once.
 	Wait time.Duration
-	// Busy, unless it is nil, is told once who is waited for, when the directory has been busy for two seconds.
+	// Busy, unless it is nil, is told once who is waited for, when the directory has been busy for Patience.
 	Busy func(*BusyError)
 }
+
+// Patience is how long a wait may be until it is told.
+const Patience = 2 * time.Second
 
 // A Server is a running member.
 type Server struct {
@@ -109,6 +112,11 @@ func Open(ctx context.Context, cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{dir: cfg.Dir, lock: lock}
+	// Nobody takes it for what a dead process said that served here before.
+	if err := s.sign(Owner{PID: os.Getpid(), Agent: cfg.Agent, Since: time.Now()}); err != nil {
+		s.Close()
+		return nil, err
+	}
 	if err := s.start(ctx, cfg.Agent); err != nil {
 		s.Close()
 		return nil, err
@@ -287,7 +295,7 @@ func takeLock(ctx context.Context, cfg Config) (*os.File, error) {
 	}
 	deadline := time.NewTimer(cfg.Wait)
 	defer deadline.Stop()
-	patience := time.NewTimer(2 * time.Second)
+	patience := time.NewTimer(Patience)
 	defer patience.Stop()
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
