@@ -168,6 +168,50 @@ func TestExecGoesThroughTheNodeOfItsDataDirectory(t *testing.T) {
 	long.want(0, "committed")
 }
 
+func TestADryRunAsksTheNodeAndClaimsNothing(t *testing.T) {
+	t.Parallel()
+	h := near(t, hosts(t, 1, nil)[0])
+	h.answering("--relay", "none")
+	dry := func(agent, occurrence string, more ...string) *process {
+		t.Helper()
+		args := append([]string{"exec", "--dry-run", "--agent", agent, "--occurrence", occurrence}, more...)
+		return h.call(append(args, "--", "touch", "ran")...)
+	}
+	dry("a", "1").want(0, "this is a dry run, and it would run now (the node unix:", "nothing was claimed")
+	h.call("run", "show", "--agent", "a", "--occurrence", "1").want(0).prints("never begun")
+	h.call("lease", "show", "a").want(0).prints("state   free")
+	h.call("exec", "--agent", "a", "--occurrence", "1", "--", "true").want(0)
+	dry("a", "1").want(0, "already committed", "it was not run again")
+	dry("a", "1", "--if-done", "fail").want(110, "already committed")
+	h.call("exec", "--agent", "a", "--occurrence", "2", "--", "sh", "-c", "exit 7").want(7)
+	dry("a", "2").want(115, "failed before")
+	dry("a", "2", "--if-failed", "retry").want(0, "would run now")
+	h.call("agent", "pause", "a", "--reason", "deploy").want(0)
+	dry("a", "3").want(113, "paused")
+	// The agent of a client that was quick is held by the node for a while, and free to whoever comes through it.
+	var c api.Claimed
+	must(t, h.ask("POST", "/v1/runs", obj{"agent": "held", "occurrence": "1"}, &c))
+	dry("held", "2").want(0, "would run now")
+	long := h.start("exec", "--agent", "b", "--occurrence", "1", "--", "sh", "-c", beats)
+	h.pid("c")
+	dry("b", "1").want(0, "running elsewhere", "it was not run here")
+	dry("b", "1", "--if-held", "fail").want(110, "running elsewhere")
+	dry("b", "2").want(110, "the agent is busy")
+	dry("b", "2", "--if-held", "wait").want(110, "it would wait now")
+	h.touch("go")
+	long.want(0)
+	must(t, h.ask("POST", "/v1/runs", obj{"agent": "d", "occurrence": "1"}, &c))
+	var st api.Standing
+	must(t, h.ask("POST", "/v1/runs/"+c.Run+"/fence", obj{"claim": c.Claim, "request": "request-1"}, &st))
+	must(t, h.ask("POST", "/v1/runs/"+c.Run+"/fail", obj{"attempt": st.Attempt, "ran": "maybe"}, &api.Ended{}))
+	dry("d", "1").want(112, "may have run", "syncnode run resolve")
+	dry("d", "1", "--on-doubt", "retry").want(0, "would run now")
+	far := near(t, hosts(t, 1, nil)[0]) // has nothing but the address
+	far.call("exec", "--dry-run", "--node", "unix:"+h.socket(), "--agent", "a", "--occurrence", "1", "--", "true").want(0, "already committed")
+	far.call("exec", "--dry-run", "--node", "unix:"+h.socket()+"x", "--agent", "a", "--occurrence", "1", "--", "true").want(125, "was not run")
+	h.notThere("ran")
+}
+
 func TestACommandIsGoneBeforeItsLeaseCanEndWhenItsNodeDies(t *testing.T) {
 	t.Parallel()
 	h := near(t, hosts(t, 1, nil)[0])

@@ -174,14 +174,14 @@ func (x *execution) do(ctx context.Context, job dispatch.Job) dispatch.Result {
 	if err := x.flags.backendFlags.check(); err != nil {
 		return notRun(err)
 	}
-	if !x.flags.dryRun {
-		node, info, err := x.through(ctx)
-		if err != nil {
-			return notRun(err)
-		}
-		if node != nil {
-			return (&nodeRun{x: x, c: node, info: info, job: job, signals: forwarded}).run(ctx)
-		}
+	node, info, err := x.through(ctx)
+	switch {
+	case err != nil:
+		return notRun(err)
+	case node != nil && x.flags.dryRun:
+		return x.askNode(ctx, node, info.Device, job)
+	case node != nil:
+		return (&nodeRun{x: x, c: node, info: info, job: job, signals: forwarded}).run(ctx)
 	}
 	be, err := x.flags.open(ctx, use{
 		agent: job.Agent, write: true, wait: x.flags.policy.busyWait(cmdChanged(x.cmd, "if-held")),

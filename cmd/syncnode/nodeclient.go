@@ -55,6 +55,11 @@ func (n *nodeFlags) coordinator(ctx context.Context, f *backendFlags) (*remote.C
 	case info.Namespace != f.namespace:
 		return nil, fmt.Errorf("the node %s serves namespace %s, not %s: give --namespace %[2]s", c.where, info.Namespace, f.namespace)
 	}
+	return c.ledger(ctx)
+}
+
+// ledger is the ledger as the node has it, if the node shows it to this caller.
+func (c *nodeClient) ledger(ctx context.Context) (*remote.Coordinator, error) {
 	host, _ := os.Hostname()
 	cfg := remote.Config{URL: c.where, Process: coord.Process{Host: host, PID: os.Getpid()}}
 	if c.token != "" {
