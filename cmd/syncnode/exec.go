@@ -183,6 +183,11 @@ func (x *execution) do(ctx context.Context, job dispatch.Job) dispatch.Result {
 	case node != nil:
 		return (&nodeRun{x: x, c: node, info: info, job: job, signals: forwarded}).run(ctx)
 	}
+	if x.flags.dryRun && len(x.flags.endpoints) == 0 {
+		if nothing := x.flags.hasOwnLedger(); nothing != nil {
+			return wouldRun(job, nothing)
+		}
+	}
 	be, err := x.flags.open(ctx, use{
 		agent: job.Agent, write: true, wait: x.flags.policy.busyWait(cmdChanged(x.cmd, "if-held")),
 		busy: func(who string) { x.say("%s", who) },

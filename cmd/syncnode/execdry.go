@@ -6,7 +6,14 @@ import (
 
 	"github.com/syncnode/syncnode/coord"
 	"github.com/syncnode/syncnode/dispatch"
+	"github.com/syncnode/syncnode/internal/ident"
 )
+
+// wouldRun is a dry run where there is no ledger yet: it makes none.
+func wouldRun(job dispatch.Job, nothing error) dispatch.Result {
+	return dispatch.Result{Code: dispatch.ExitOK, Ran: dispatch.No, State: coord.RunFree, Message: fmt.Sprintf("%s of agent %s (run %s) was not run: this is a dry run, and it would run now: %v",
+		ident.OccurrenceText(job.Occurrence), job.Agent, job.Run, nothing)}
+}
 
 // askNode is a dry run through a node: what the ledger says, as the node has it. Nothing is claimed, so what the node has
 // claimed for others and not begun yet is not seen.
