@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -23,9 +24,8 @@ const maxToken = 512
 // bounded. Each step refuses before the next looks.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.cfg.Answered != nil {
-		_, pattern := s.mux.Handler(r)
 		noted := &seen{ResponseWriter: w}
-		defer s.answered(noted, pattern, time.Now())
+		defer s.answered(noted, s.patternOf(r), time.Now())
 		w = noted
 	}
 	s.guard(w, r)
@@ -39,8 +39,7 @@ func (s *Server) guard(w http.ResponseWriter, r *http.Request) {
 		p.write(w)
 		return
 	}
-	_, pattern := s.mux.Handler(r)
-	rt, known := s.routes[pattern]
+	rt, known := s.routes[s.patternOf(r)]
 	caller, p := s.authenticate(r)
 	switch {
 	case known && rt.role == Open:
@@ -56,6 +55,16 @@ func (s *Server) guard(w http.ResponseWriter, r *http.Request) {
 	}
 	r = r.WithContext(withCaller(r.Context(), caller))
 	s.limited(w, r, rt)
+}
+
+// patternOf is the pattern of a request's route; empty if there is none. Nothing has two names: the mux would redirect a path that is
+// written otherwise, and a client might not send its POST again, or send it elsewhere.
+func (s *Server) patternOf(r *http.Request) string {
+	if p := r.URL.EscapedPath(); p != path.Clean(p) {
+		return ""
+	}
+	_, pattern := s.mux.Handler(r)
+	return pattern
 }
 
 func (s *Server) recovered(w http.ResponseWriter, r *http.Request) {

@@ -117,6 +117,31 @@ func TestARequestThatMakesNoSenseChangesNothing(t *testing.T) {
 	})
 }
 
+func TestAPathThatIsWrittenOtherwiseIsNoRouteAndNeverARedirect(t *testing.T) {
+	inWorld(t, func(w *world) {
+		for _, path := range []string{
+			"//v1/runs", "/v1//runs", "///v1/runs", "/v1/runs/", "/v1/runs//", "/v1/../v1/runs", "/v1/x/../runs", "/./v1/runs", "/v1/./runs", "/v1/runs/.",
+			"/v1/runs/../runs", "/v1/agents/../runs", "/v1/x", "/v1/../x", "/v1/", "/v1", "/", "//livez", "/livez/", "/v1/%2e%2e/v1/runs", "/v1%2Fruns",
+			"/v1/agents//pause", "/v1/agents/a//pause", "/v1/agents/b/../a/pause", "/v1/agents/a/pause/",
+		} {
+			for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} {
+				a := w.do(method, path, obj{"agent": "a", "occurrence": "1", "reason": "x"})
+				if a.header.Get("Location") != "" {
+					w.t.Errorf("%s %s leads to %s", method, path, a.header.Get("Location"))
+				}
+				w.wantExecuted(w.want(a, 404, "not-found"), "no")
+			}
+		}
+		if left := w.want(w.do("GET", "/v1/leases", nil), 200, "").body["items"].([]any); len(left) != 0 {
+			w.t.Errorf("something was claimed: %v", left)
+		}
+		if a := w.want(w.do("GET", "/v1/agents/a", nil), 200, ""); a.body["paused"] != false {
+			w.t.Errorf("the agent is paused: %s", a.raw)
+		}
+		w.want(w.do("DELETE", "/v1/runs", nil), 405, "method-not-allowed")
+	})
+}
+
 func TestWhoComesSecondIsToldByWhomTheAgentIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memory.New(memory.Config{})
