@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -25,7 +26,8 @@ type listenFlags struct {
 }
 
 func (l *listenFlags) register(flags *pflag.FlagSet) {
-	flags.StringSliceVar(&l.listen, "listen", nil, "answer on these `ADDRESSES`: unix:PATH or HOST:PORT; none: nowhere (unix:<data-dir>/node.sock)")
+	flags.StringSliceVar(&l.listen, "listen", nil, "answer on these `ADDRESSES`, and nowhere else: unix:PATH or HOST:PORT; none: nowhere (unix:<data-dir>/node.sock, "+
+		"where exec, agent and run look for the node of a data directory: name it too)")
 	flags.StringVar(&l.tokens, "tokens", "", "`FILE` that says who may use the API and for what; only its owner may read it; it is read again when it changes")
 	flags.StringVar(&l.cert, "tls-cert", "", "`FILE` with the certificate of HOST:PORT; read again when it changes")
 	flags.StringVar(&l.key, "tls-key", "", "`FILE` with the key of --tls-cert")
@@ -131,7 +133,18 @@ func (l *listenFlags) listeners(dataDir string, sec api.Security, log *slog.Logg
 		log.Info("API", "listen", text)
 		all = append(all, one)
 	}
+	if own := nodeSocket(dataDir); len(all) > 0 && !slices.ContainsFunc(addrs, func(text string) bool { return samePath(text, own) }) {
+		log.Info("no socket in the data directory: exec, agent and run there do not find this node by themselves", "add", "--listen unix:"+own)
+	}
 	return all, nil
+}
+
+// samePath reports whether an address is that socket, however its path is spelled.
+func samePath(text, socket string) bool {
+	a, err := api.ParseAddress(text)
+	given, err1 := filepath.Abs(a.Unix)
+	want, err2 := filepath.Abs(socket)
+	return a.Unix != "" && errors.Join(err, err1, err2) == nil && given == want
 }
 
 // ownSocket opens the socket in the data directory. Nobody asked for it, so a node goes on without.

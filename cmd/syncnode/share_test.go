@@ -117,3 +117,22 @@ func TestNothingIsSharedUnlessItIsSaid(t *testing.T) {
 	must(t, own.Close(t.Context()))
 	n.stops()
 }
+
+func TestWithOtherAddressesTheSocketOfTheDataDirectoryHasToBeNamed(t *testing.T) {
+	t.Parallel()
+	h := near(t, spaced(hosts(t, 1, common.get(t).Endpoints()), "no-own-socket")[0])
+	bare, far := h, fmt.Sprintf("127.0.0.1:%d", freePorts(t, 1)[0])
+	bare.args = nil
+	const missing = "exec, agent and run there do not find this node by themselves"
+	n := h.serve("--listen", far)
+	n.says(missing)
+	bare.call("agent", "list").want(1, "none answers on")
+	bare.call("agent", "list", "--node", "http://"+far).want(0)
+	n.stops()
+	n = h.serve("--listen", far, "--listen", "unix:"+h.socket())
+	bare.call("agent", "list").want(0)
+	n.stops()
+	if strings.Contains(n.log(), missing) {
+		t.Error("the socket is there, and is said to be missing")
+	}
+}
