@@ -59,7 +59,8 @@ type Config struct {
 	Coordinator coord.Coordinator // required
 	// Device is the holder of the leases, and the device of the Book. Required.
 	Device string
-	// Book is the device's journal; nil if it has none: then the ledger is the only record.
+	// Book is the device's journal; nil if it has none: then the ledger is the only record. An outcome that the ledger does not take is
+	// offered again as long as this Dispatcher lives, and is lost with it: nobody is told that it stands anywhere.
 	Book Book
 	// Dead proves that the process behind a liveness of this device is dead. Nil proves nothing.
 	Dead func(liveness string, p coord.Process) bool
@@ -89,7 +90,7 @@ type Dispatcher struct {
 func New(cfg Config) (*Dispatcher, error) {
 	d := &Dispatcher{journal: cfg.Book != nil, active: map[string]bool{}, owed: map[debt]bool{}}
 	if !d.journal {
-		cfg.Book = noBook{}
+		cfg.Book = &noBook{}
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -195,16 +196,4 @@ func (d *Dispatcher) busyWith(attempt string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.active[attempt]
-}
-
-// noBook is the memory of what has no disk.
-type noBook struct{}
-
-func (noBook) Standing(context.Context, string, string) (Standing, error) { return Standing{}, nil }
-func (noBook) Pending(context.Context, coord.Outcome) error               { return nil }
-func (noBook) Outcome(context.Context, coord.Outcome) error               { return nil }
-func (noBook) Settled(context.Context, ...string) error                   { return nil }
-func (noBook) Granted(context.Context, string, coord.Epoch) error         { return nil }
-func (noBook) Void(context.Context, string, string, coord.Attempt) (bool, error) {
-	return false, nil
 }

@@ -281,6 +281,32 @@ func TestWithoutAJournalTheLedgerIsTheOnlyRecord(t *testing.T) {
 	})
 }
 
+func TestAnOutcomeWithoutAJournalIsOfferedAgainWhileTheProcessLives(t *testing.T) {
+	for want, w := range map[coord.RunState]*work{coord.RunCommitted: {}, coord.RunFailed: {exit: 3}, coord.RunInDoubt: {blind: errors.New("nobody saw it")}} {
+		inBubble(t, func(t *testing.T, s *memory.Store) {
+			h := newHost(t, s, "pod", func(c *dispatch.Config) { c.Book = nil })
+			h.c.fail(failing(coord.ErrIndeterminate, "complete", "finish", "release"), nil)
+			wantCode(t, h.run(w), 112, dispatch.Yes, coord.RunInDoubt)
+			if got, err := h.d.Settle(t.Context()); err == nil || got.Owed != 1 {
+				t.Errorf("while the ledger takes nothing: %+v, %v", got, err)
+			}
+			if v := h.view(occurrence); v.State != coord.RunRunning {
+				t.Errorf("the ledger says %s of what it was not told, and whose process lives", v.State)
+			}
+			h.c.fail(nil, nil)
+			if got, err := h.d.Settle(t.Context()); err != nil || got != (dispatch.Settling{Finished: 1}) {
+				t.Errorf("got %+v, %v", got, err)
+			}
+			if v := h.view(occurrence); v.State != want {
+				t.Errorf("the ledger says %s, want %s", v.State, want)
+			}
+			if got, err := h.d.Settle(t.Context()); err != nil || got != (dispatch.Settling{}) {
+				t.Errorf("settled again: %+v, %v", got, err)
+			}
+		})
+	}
+}
+
 func TestALedgerThatForgotAWitnessClosesTheGate(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *memory.Store) {
 		h, w := newHost(t, s, "a"), &work{}

@@ -31,18 +31,19 @@ type recorded struct {
 func (r *run) record(ctx context.Context, k keeper, o coord.Outcome, release bool) recorded {
 	ctx = context.WithoutCancel(ctx)
 	var rec recorded
-	ends := o.Attempt.State != coord.Open
-	if ends && r.d.journal {
+	// A journal has no record of a doubt; a memory keeps it until the ledger has it.
+	noted := o.Attempt.State != coord.Open || !r.d.journal
+	if noted {
 		err := r.d.cfg.Book.Outcome(ctx, o)
 		if err != nil {
 			r.d.cfg.Logger.Error("outcome not journaled", "agent", o.Agent, "run", o.Run, "attempt", o.Attempt.ID, "err", err)
 		}
-		rec.journaled = err == nil
+		rec.journaled = err == nil && r.d.journal
 	}
 	within, cancel := context.WithTimeout(ctx, r.d.cfg.RecordTimeout)
 	defer cancel()
 	rec.stored = r.store(within, k, o, release)
-	if rec.stored == nil && ends {
+	if rec.stored == nil && noted {
 		if err := r.d.cfg.Book.Settled(ctx, o.Attempt.ID); err != nil {
 			r.d.cfg.Logger.Debug("settled attempt not noted", "attempt", o.Attempt.ID, "err", err)
 		}

@@ -24,6 +24,8 @@ type Settling struct {
 // coordinator is back: an outcome that the journal holds is finished; an attempt whose liveness
 // is gone, whose process is proved dead, and of which an intact journal holds no pending, is void, in the journal first. Others stay as they are.
 // Leases that could not be given back are given back. The error tells what could not be settled; calling again goes on.
+//
+// Without a Book only what this Dispatcher owes is settled: nothing is known of earlier processes, and the ledger is not searched for them.
 func (d *Dispatcher) Settle(ctx context.Context) (Settling, error) {
 	var done Settling
 	// Any legal names do: what is unsettled is known per device.
@@ -39,6 +41,9 @@ func (d *Dispatcher) Settle(ctx context.Context) (Settling, error) {
 	done.Owed -= done.Finished
 	if err != nil {
 		return done, fmt.Errorf("settle: %w", err)
+	}
+	if !d.journal {
+		return done, nil
 	}
 	f := coord.Filter{Device: d.cfg.Device, States: []coord.RunState{coord.RunRunning, coord.RunInDoubt}}
 	for {
