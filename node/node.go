@@ -18,7 +18,7 @@
 // Under a recovery gate the device offers what it remembers to the ledger, once, by itself.
 //
 // The lease named by Agent lists who serves which device, and its note tells other nodes which scheduled agents this one runs, see
-// Announce. No safety rests on it, and a node that cannot get it goes on and says so.
+// Announce. No safety rests on it, and a node that cannot get it goes on and says so. A node without Config.Leases has none, and is in no list.
 //
 // # Failure
 //
@@ -78,12 +78,14 @@ type Lister interface {
 	List(ctx context.Context, f coord.Filter) (coord.Page, error)
 }
 
-// A Config describes a node. Session, Settler, Leases, Runs and Device are required.
+// A Config describes a node. Settler, Runs and Device are required.
 type Config struct {
-	Device  string
+	Device string
+	// Session is pumped through the Relays; nil only without any.
 	Session Pumper
 	Settler Settler
-	// Leases grants the lease that shows that this device is served.
+	// Leases grants the lease that shows that this device is served; nil for a device whose name is gone with its process: a lease's epoch is
+	// kept for ever.
 	Leases coord.LeaseCoordinator
 	// Runs tells which runs of the device are in doubt.
 	Runs Lister
@@ -125,8 +127,8 @@ func Agent(device string) string { return owner.Agent(device) }
 func New(cfg Config) (*Node, error) {
 	var errs *multierror.Error
 	for what, missing := range map[string]bool{
-		"device": cfg.Device == "", "session": cfg.Session == nil, "settler": cfg.Settler == nil,
-		"leases": cfg.Leases == nil, "runs": cfg.Runs == nil,
+		"device": cfg.Device == "", "session for the relays": cfg.Session == nil && len(cfg.Relays) > 0, "settler": cfg.Settler == nil,
+		"runs": cfg.Runs == nil,
 	} {
 		if missing {
 			errs = multierror.Append(errs, fmt.Errorf("no %s", what))
@@ -171,7 +173,9 @@ func (n *Node) Run(ctx context.Context) error {
 	n.log.Info("node started", "relays", slices.Sorted(maps.Keys(n.cfg.Relays)))
 	var writers, lease errgroup.Group
 	known := n.remember()
-	lease.Go(func() error { n.leaseLoop(ctx); return nil })
+	if n.cfg.Leases != nil {
+		lease.Go(func() error { n.leaseLoop(ctx); return nil })
+	}
 	writers.Go(func() error { n.settleLoop(ctx); return nil })
 	if n.cfg.Rescuer != nil {
 		writers.Go(func() error { n.rescueLoop(ctx); return nil })

@@ -223,9 +223,25 @@ func TestAGoodStopPumpsEachRelayOnceMore(t *testing.T) {
 	})
 }
 
+func TestANodeWithoutASessionOrLeasesSettlesAndIsInNoList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(nil)
+		w.cfg.Session, w.cfg.Leases = nil, nil
+		stop := w.run(t)
+		bubble.Pass(2 * time.Minute)
+		stop()
+		if w.set.times() < 3 {
+			t.Errorf("settled %d times in two minutes", w.set.times())
+		}
+		if l, held, err := w.store.Process(coord.Process{}).Current(t.Context(), node.Agent("d1")); err != nil || held || l.Epoch != 0 {
+			t.Errorf("it left a lease: %+v, %v", l, err)
+		}
+	})
+}
+
 func TestEveryMistakeOfAConfigIsReportedAtOnce(t *testing.T) {
-	_, err := node.New(node.Config{PumpEvery: -1})
-	for _, want := range []string{"no device", "no session", "no settler", "no leases", "no runs", "pump every"} {
+	_, err := node.New(node.Config{PumpEvery: -1, Relays: map[string]relay.Relay{"r": &plain{}}})
+	for _, want := range []string{"no device", "no session for the relays", "no settler", "no runs", "pump every"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not say %q", err, want)
 		}

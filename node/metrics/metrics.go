@@ -99,6 +99,13 @@ func New(version string) *Metrics {
 
 const namespace = "syncnode"
 
+// Diskless is for a node that takes no lease of its own and does not search the ledger for its runs: what would be 0 for ever, and read as
+// lost or as no doubt, is not shown.
+func (m *Metrics) Diskless() {
+	m.reg.Unregister(m.ownLease)
+	m.reg.Unregister(m.doubt)
+}
+
 // zero makes every counter that can be known beforehand begin at 0. Those of agents, relays and routes begin when
 // they are told.
 func (m *Metrics) zero() {

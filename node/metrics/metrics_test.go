@@ -317,6 +317,20 @@ func TestWhatTheLedgerLacksIsShownAlsoWhileItCannotBeAsked(t *testing.T) {
 	}
 }
 
+func TestANodeWithoutADiskShowsNothingThatItDoesNotKnow(t *testing.T) {
+	m := metrics.New("v0-test")
+	m.Diskless()
+	text := page(t, m)
+	for _, gone := range []string{"syncnode_node_lease_held", "syncnode_runs_in_doubt"} {
+		if strings.Contains(text, gone) {
+			t.Errorf("%s is shown", gone)
+		}
+	}
+	if !strings.Contains(text, "syncnode_outcomes_unrecorded 0") {
+		t.Error("what it owes the ledger is not shown")
+	}
+}
+
 type table []hold.Info
 
 func (t table) Held() []hold.Info { return t }
