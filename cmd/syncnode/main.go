@@ -122,7 +122,7 @@ of being repeated.`,
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(newExec(), newFence(), newID(), newVersion(), newRun(), newLease(), newLog(), newRelay(), newServe(), newKey(),
-		newAgent(), newRecover(), newDoctor(), newSchedule(), newConfig())
+		newAgent(), newRecover(), newDoctor(), newSchedule(), newConfig(), newReady())
 	return root
 }
 
