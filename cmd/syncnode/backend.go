@@ -49,7 +49,11 @@ func (f *backendFlags) register(flags *pflag.FlagSet) {
 func (f *backendFlags) registerExec(flags *pflag.FlagSet) {
 	f.register(flags)
 	f.registerSegment(flags)
+	f.registerNoJournal(flags)
 	f.seal.register(flags)
+}
+
+func (f *backendFlags) registerNoJournal(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.noJournal, "no-journal", false, "keep nothing on this disk: the ledger is the only record (for pods)")
 }
 
@@ -73,10 +77,12 @@ func defaultDataDir() string {
 	return filepath.Join(home, ".local", "state", "syncnode")
 }
 
+var errNoHome = usagef("no home directory: give --data-dir DIR")
+
 func (f *backendFlags) check() error {
 	switch {
-	case f.dataDir == "":
-		return usagef("no home directory: give --data-dir DIR")
+	case f.dataDir == "" && !f.noJournal:
+		return errNoHome
 	case strings.Contains(f.user, ":"):
 		return usagef("--user takes no password: put it into a file and give --password-file FILE")
 	case (f.user == "") != (f.passwordFile == ""):

@@ -23,11 +23,14 @@ func (d *door) measured(cfg api.Config) *api.Server {
 	return server
 }
 
-// show has the metrics show this node until it is told to stop.
+// show has the metrics show this node until it is told to stop; sess is nil without a journal.
 func (s *serving) show(sess *session.Session, c *clients) (stop func()) {
 	m := s.door.shown
 	m.Relays(slices.Sorted(maps.Keys(s.relays)))
-	from := metrics.Sources{Holds: c.holds, Log: sess, Events: s.door.events}
+	from := metrics.Sources{Holds: c.holds, Events: s.door.events}
+	if sess != nil {
+		from.Log = sess
+	}
 	if c.work != nil {
 		from.Work = c.work
 	}

@@ -24,7 +24,8 @@ type host struct {
 	args []string
 	env  []string
 
-	ahead string // how far the wall clock of its nodes is ahead
+	ahead   string   // how far the wall clock of its nodes is ahead
+	nodeEnv []string // what its nodes find in their environment besides
 }
 
 // hosts returns n hosts of one fleet. Without endpoints each has an embedded etcd.

@@ -106,8 +106,10 @@ func (l *listenFlags) config(log *slog.Logger) (cfg api.Config, sec api.Security
 // listeners opens all addresses or none.
 func (l *listenFlags) listeners(dataDir string, sec api.Security, log *slog.Logger) (all []*api.Listener, err error) {
 	addrs := l.listen
-	if err := os.MkdirAll(dataDir, 0o700); err != nil {
-		return nil, fmt.Errorf("data directory: %w", err)
+	if dataDir != "" { // a node without a disk has none
+		if err := os.MkdirAll(dataDir, 0o700); err != nil {
+			return nil, fmt.Errorf("data directory: %w", err)
+		}
 	}
 	if len(addrs) == 0 {
 		return l.ownSocket(dataDir, log), nil

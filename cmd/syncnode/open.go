@@ -47,7 +47,7 @@ type backend struct {
 	embedded    *embedded.Server
 	client      *clientv3.Client
 	coordinator *etcd.Coordinator
-	lock        *proc.Lock // nil without a data directory
+	lock        *proc.Lock // nil without a data directory, or for a verb that only reads
 	boot, dir   string
 	device      string
 	local       *device    // nil without a journal
@@ -116,6 +116,9 @@ func causeOf(ctx context.Context, err error) error {
 }
 
 func (be *backend) makeDataDir() error {
+	if be.flags.dataDir == "" {
+		return errNoHome
+	}
 	if err := os.MkdirAll(be.flags.dataDir, 0o700); err != nil {
 		return fmt.Errorf("data directory: %w", err)
 	}

@@ -57,6 +57,11 @@ With --seal the payloads of a scope, and checkpoints, leave the device sealed wi
 the relay keeps what it cannot read. Runs stay readable. Without the key a node holds and passes on what it cannot open,
 and goes on when the key file comes; see syncnode key.
 
+With --no-journal it keeps nothing on this disk, and the ledger is the only record: for a sidecar in a pod. It needs --endpoints and
+--listen, uses no --data-dir, has no relay and no schedules, and is in no list of nodes. It answers from its first moment, also
+while etcd is away. Its device is gone with the process, and what was begun and not ended then is in doubt; with --device-id the next process
+of the same name takes an end that is told late.
+
 One serve at a time works on a device and a ledger. A second TERM or INT ends it at once.`
 
 func newServe() *cobra.Command {
@@ -72,6 +77,7 @@ func newServe() *cobra.Command {
 func (f *serveFlags) register(flags *pflag.FlagSet) {
 	f.backendFlags.register(flags)
 	f.registerSegment(flags)
+	f.registerNoJournal(flags)
 	f.seal.register(flags)
 	f.api.register(flags)
 	f.places.register(flags)
@@ -108,6 +114,9 @@ func (f *serveFlags) check() error {
 }
 
 func (f *serveFlags) run(cmd *cobra.Command) error {
+	if err := f.checkDiskless(cmd.Flags()); err != nil {
+		return err
+	}
 	if err := f.check(); err != nil {
 		return err
 	}
@@ -163,6 +172,9 @@ func (f *serveFlags) behind(ctx context.Context, door *door, conf *configured, f
 	}
 	if len(f.endpoints) == 0 {
 		log.Warn("the embedded etcd serves one process at a time: exec, agent and run go through this node, other verbs that write wait while it serves; with --endpoints, or --member-name and --member-cluster, all work at once")
+	}
+	if f.noJournal {
+		return unlessAsked(ctx, f.serveDiskless(ctx, door, conf))
 	}
 	return unlessAsked(ctx, f.serve(ctx, door, conf))
 }

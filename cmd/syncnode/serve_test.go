@@ -36,7 +36,7 @@ func (h host) serving(args ...string) server {
 	defer file.Close()
 	p := &process{t: h.t, done: make(chan struct{})}
 	p.cmd = exec.Command("syncnode", append(append([]string{"serve"}, h.args...), args...)...)
-	p.cmd.Dir, p.cmd.Env, p.cmd.Stderr = h.work, append(cleanEnv(), "XDG_STATE_HOME="+h.dir, "SYNCNODE_TEST_AHEAD="+h.ahead), file
+	p.cmd.Dir, p.cmd.Env, p.cmd.Stderr = h.work, append(append(cleanEnv(), "XDG_STATE_HOME="+h.dir, "SYNCNODE_TEST_AHEAD="+h.ahead), h.nodeEnv...), file
 	must(h.t, p.cmd.Start())
 	go func() {
 		defer close(p.done)
