@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/syncnode/syncnode/internal/ident"
@@ -43,13 +44,17 @@ func manifests(t *testing.T) (all []map[string]any) {
 	return all
 }
 
-// everyArgs are the arguments of all containers, wherever they stand.
+// everyArgs are the arguments of all containers and probes, wherever they stand.
 func everyArgs(node any) (all [][]string) {
 	switch n := node.(type) {
 	case map[string]any:
 		for key, value := range n {
 			list, is := value.([]any)
-			if key != "args" || !is {
+			probe := key == "command" && len(list) > 1 && list[0] == "/syncnode"
+			if probe {
+				list = list[1:]
+			}
+			if !probe && key != "args" || !is {
 				all = append(all, everyArgs(value)...)
 				continue
 			}
@@ -85,18 +90,30 @@ func TestTheManifestsCallVerbsWithFlagsThatExist(t *testing.T) {
 			if err := cmd.ParseFlags(args); err != nil {
 				t.Errorf("%s: %v", cmd.Name(), err)
 			}
+			if cmd.Name() == "ready" {
+				continue
+			}
 			if id := cmd.Flags().Lookup("device-id").Value.String(); id != "" {
 				if err := ident.Check("device", podDevice(id)); err != nil {
 					t.Error(err)
 				}
 			}
-			if !cmd.Flags().Changed("endpoints") || !cmd.Flags().Changed("data-dir") {
+			if cmd.Name() == "serve" {
+				var f serveFlags
+				flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+				f.register(flags)
+				if err := errors.Join(flags.Parse(args), f.checkDiskless(flags), f.check()); err != nil {
+					t.Errorf("%q: %v", words, err)
+				}
+			}
+			diskless := cmd.Name() == "serve" && cmd.Flags().Changed("no-journal")
+			if !cmd.Flags().Changed("endpoints") || !cmd.Flags().Changed("data-dir") && !diskless {
 				t.Errorf("%s: it would use an etcd of its own, or write to the image", cmd.Name())
 			}
 		}
 	}
 	slices.Sort(verbs)
-	if !slices.Equal(verbs, []string{"exec", "serve"}) {
+	if !slices.Equal(verbs, []string{"exec", "ready", "ready", "ready", "serve", "serve"}) {
 		t.Errorf("the verbs called are %v", verbs)
 	}
 }

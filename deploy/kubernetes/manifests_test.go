@@ -25,6 +25,7 @@ var kinds = map[string]func() any{
 	"v1 ConfigMap":                  func() any { return &corev1.ConfigMap{} },
 	"v1 Service":                    func() any { return &corev1.Service{} },
 	"v1 ServiceAccount":             func() any { return &corev1.ServiceAccount{} },
+	"apps/v1 Deployment":            func() any { return &appsv1.Deployment{} },
 	"apps/v1 StatefulSet":           func() any { return &appsv1.StatefulSet{} },
 	"batch/v1 CronJob":              func() any { return &batchv1.CronJob{} },
 	"policy/v1 PodDisruptionBudget": func() any { return &policyv1.PodDisruptionBudget{} },
@@ -83,6 +84,7 @@ func pods(t *testing.T) map[string]corev1.PodSpec {
 	t.Helper()
 	return map[string]corev1.PodSpec{
 		"StatefulSet": the[appsv1.StatefulSet](t).Spec.Template.Spec,
+		"Deployment":  the[appsv1.Deployment](t).Spec.Template.Spec,
 		"CronJob":     the[batchv1.CronJob](t).Spec.JobTemplate.Spec.Template.Spec,
 	}
 }
@@ -91,7 +93,7 @@ func pods(t *testing.T) map[string]corev1.PodSpec {
 func is[T comparable](p *T, want T) bool { return p != nil && *p == want }
 
 func TestTheManifestsAreWhatTheKubernetesAPIReads(t *testing.T) {
-	if n := len(objects(t)); n != 6 {
+	if n := len(objects(t)); n != 7 {
 		t.Errorf("%d objects", n)
 	}
 }
@@ -125,12 +127,10 @@ func TestAPodMayNothingThatItDoesNotNeed(t *testing.T) {
 // Everything that the program is told to read or write has to be mounted: the image has nothing else.
 func TestEveryFileOfAFlagIsOnAVolume(t *testing.T) {
 	for name, pod := range pods(t) {
-		c := pod.Containers[0]
-		mounts := map[string]bool{} // whether it is read-only
-		for _, m := range c.VolumeMounts {
-			mounts[m.MountPath] = m.ReadOnly
-		}
-		if readOnly, ok := mounts["/tmp"]; !ok || readOnly {
+		runs := pod.Containers[0] // where commands may run
+		c := ours(pod)
+		mounts := mountsOf(c)
+		if readOnly, ok := mountsOf(runs)["/tmp"]; !ok || readOnly {
 			t.Errorf("%s: /tmp is not writable, where the sockets of runs are", name)
 		}
 		for _, arg := range c.Args {
@@ -142,6 +142,60 @@ func TestEveryFileOfAFlagIsOnAVolume(t *testing.T) {
 			if !ok || readOnly == (flag == "--data-dir") {
 				t.Errorf("%s: %s is not on a volume, or on the wrong kind", name, arg)
 			}
+		}
+	}
+}
+
+// ours is the container whose program is syncnode.
+func ours(pod corev1.PodSpec) corev1.Container {
+	return slices.Concat(pod.InitContainers, pod.Containers)[0]
+}
+
+// mountsOf are the volumes of a container by their place, and whether they are read-only.
+func mountsOf(c corev1.Container) map[string]bool {
+	all := map[string]bool{}
+	for _, m := range c.VolumeMounts {
+		all[m.MountPath] = m.ReadOnly
+	}
+	return all
+}
+
+func TestTheSidecarIsANativeOneThatSharesItsSocketAndNothingElse(t *testing.T) {
+	set := the[appsv1.Deployment](t)
+	pod := set.Spec.Template.Spec
+	c, app := ours(pod), pod.Containers[0]
+	if !is(c.RestartPolicy, corev1.ContainerRestartPolicyAlways) || len(pod.InitContainers) != 1 {
+		t.Error("it is not a native sidecar: the application would not start, or not end")
+	}
+	const socket = "unix:/run/syncnode/node.sock"
+	for _, want := range []string{"serve", "--no-journal", "--device-id=$(POD_UID)", "--listen=" + socket} {
+		if !slices.Contains(c.Args, want) {
+			t.Errorf("%s is missing", want)
+		}
+	}
+	for place, readOnly := range mountsOf(c) {
+		if !readOnly && place != "/run/syncnode" {
+			t.Errorf("it may write to %s", place)
+		}
+	}
+	if readOnly, ok := mountsOf(app)["/run/syncnode"]; !ok || readOnly {
+		t.Error("the application does not reach the socket")
+	}
+	if len(app.Env) != 1 || app.Env[0].Name != "SYNCNODE_NODE" || app.Env[0].Value != socket {
+		t.Errorf("exec would not use the sidecar: %v", app.Env)
+	}
+	for name, probe := range map[string]*corev1.Probe{"start": c.StartupProbe, "live": c.LivenessProbe, "ready": c.ReadinessProbe} {
+		// A probe over the network would ask the pod's address, where nothing listens.
+		if probe == nil || probe.Exec == nil || !slices.Equal(probe.Exec.Command, []string{"/syncnode", "ready", "--node=" + socket}) {
+			t.Errorf("%s: the sidecar is not asked over its socket, or its etcd is asked", name)
+		}
+	}
+	if c.StartupProbe.PeriodSeconds*c.StartupProbe.FailureThreshold < 30 || *pod.TerminationGracePeriodSeconds < 60 {
+		t.Error("it has too little time to start, or to end after the application")
+	}
+	for k, v := range set.Spec.Selector.MatchLabels {
+		if set.Spec.Template.Labels[k] != v {
+			t.Error("the deployment does not select its pods")
 		}
 	}
 }
