@@ -83,12 +83,21 @@ func (c *Coordinator) missing(st state, agent, run string) ([]string, error) {
 	return slices.DeleteFunc(more, st.knows), nil
 }
 
+// maxHints bounds the agents that are hinted at: a node may be asked about ever new ones. Whose hint is gone is read twice.
+const maxHints = 1 << 15
+
 // learn keeps the hint for the next look.
 func (c *Coordinator) learn(agent, run string, h agentHint) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if run == "" {
 		h.depth, h.full = c.hints[agent].depth, c.hints[agent].full
+	}
+	if _, known := c.hints[agent]; !known && len(c.hints) == maxHints {
+		for other := range c.hints {
+			delete(c.hints, other)
+			break
+		}
 	}
 	c.hints[agent] = h
 }
