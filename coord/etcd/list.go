@@ -118,7 +118,7 @@ func (c *Coordinator) firstAgent(ctx context.Context, from, end string) (string,
 	}
 	agent, _, ok := c.keys.parseRun(keys[0])
 	if !ok {
-		return "", fmt.Errorf("list runs: %w: %w: key %s", coord.ErrNotSent, errFormat, keys[0])
+		return "", fmt.Errorf("list runs: %w: %w: key %s", coord.ErrNotSent, ErrFormat, keys[0])
 	}
 	return agent, nil
 }

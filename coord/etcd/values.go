@@ -14,8 +14,9 @@ import (
 // valueVersion is the version of every value that this release writes, and the only one it reads.
 const valueVersion = 1
 
-// errFormat means that a key holds what this release cannot have written. Nothing is done on top of it.
-var errFormat = errors.New("coord/etcd: unreadable value")
+// ErrFormat means that a key holds what this release cannot have written: a newer one did, it is damaged, or something else writes
+// there. The error says which, and names both formats. Nothing is done on top of it, and trying again cannot help.
+var ErrFormat = errors.New("coord/etcd: unreadable value")
 
 // The values, one type per kind of key. Each begins with its version.
 type (
@@ -80,7 +81,7 @@ func (v offerValue) version() int  { return v.V }
 
 func (v metaValue) check() error {
 	if v.Format != valueVersion {
-		return fmt.Errorf("format %d, this release reads %d", v.Format, valueVersion)
+		return strange(v.Format)
 	}
 	if !hexNonce(v.Generation) {
 		return fmt.Errorf("generation %.40q", v.Generation)
@@ -150,11 +151,11 @@ func encode(v value) string {
 }
 
 // decode reads a value strictly: another version, an unknown field, a wrong type, trailing bytes or a
-// number out of range match errFormat.
+// number out of range match ErrFormat.
 func decode[V value](key string, raw []byte) (V, error) {
 	var v V
 	if newer := newerThan(raw); newer > valueVersion {
-		return v, fmt.Errorf("%w: key %s was written by a newer release, in format %d, and this release reads %d: upgrade this one", errFormat, key, newer, valueVersion)
+		return v, fmt.Errorf("%w: key %s was written by a newer release, in format %d, and this release reads %d: upgrade this one", ErrFormat, key, newer, valueVersion)
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
@@ -163,19 +164,26 @@ func decode[V value](key string, raw []byte) (V, error) {
 		if _, more := d.Token(); more != io.EOF {
 			err = errors.New("bytes after the value")
 		}
+	} else {
+		err = fmt.Errorf("it is not in format %d, which this release reads: %w: it is damaged, or something else wrote it", valueVersion, err)
 	}
 	switch {
 	case err != nil:
 	case v.version() != valueVersion:
-		err = fmt.Errorf("version %d, this release reads %d", v.version(), valueVersion)
+		err = strange(v.version())
 	default:
 		err = v.check()
 	}
 	if err != nil {
 		var none V
-		return none, fmt.Errorf("%w: key %s: %w", errFormat, key, err)
+		return none, fmt.Errorf("%w: key %s: %w", ErrFormat, key, err)
 	}
 	return v, nil
+}
+
+// strange is what is wrong with a value of a lower format than any release has written.
+func strange(format int) error {
+	return fmt.Errorf("it is in format %d, which no release has written, and this release reads %d: it is damaged, or something else wrote it", format, valueVersion)
 }
 
 // newerThan is the greatest version that a value names, whatever else is in it; 0 if it cannot be told.

@@ -88,7 +88,7 @@ func decodeAs(like value, raw []byte) (v value, err error) {
 func TestForeignBytesAreRefused(t *testing.T) {
 	for _, bad := range []string{"", "null", "{}", "7", `{"v":2}`, `{"v":1,"x":1}`, `{"v":1}{"v":1}`, `{"v":1} x`, `{"v":"1"}`, `[]`, "\xff"} {
 		for name, v := range samples() {
-			if _, err := decodeAs(v, []byte(bad)); !errors.Is(err, errFormat) && !(bad == `{"v":1}` && err == nil) {
+			if _, err := decodeAs(v, []byte(bad)); !errors.Is(err, ErrFormat) && !(bad == `{"v":1}` && err == nil) {
 				t.Errorf("%s: %q gave %v", name, bad, err)
 			}
 		}
@@ -99,7 +99,7 @@ func TestForeignBytesAreRefused(t *testing.T) {
 		runValue{V: 1, Attempts: []coord.Attempt{{ID: "a", State: "odd"}}}, runValue{V: 1, Attempts: []coord.Attempt{{State: coord.Open}}},
 		bucketValue{V: 1, Split: true, Runs: []string{"r"}}, metaValue{V: 1, Format: 1, Generation: "x"}, metaValue{V: 1, Format: 2, Generation: coord.NewNonce()},
 	} {
-		if v, err := decodeAs(bad, []byte(encode(bad))); !errors.Is(err, errFormat) {
+		if v, err := decodeAs(bad, []byte(encode(bad))); !errors.Is(err, ErrFormat) {
 			t.Errorf("%+v was read as %+v, %v", bad, v, err)
 		}
 	}
@@ -114,7 +114,7 @@ func TestNothingIsDoneOnTopOfAValueThatCannotBeRead(t *testing.T) {
 		must(t, err)
 		for _, c := range []*Coordinator{w.a, w.b} {
 			_, err = c.Begin(bounded(t), b)
-			if !errors.Is(err, errFormat) || !strings.Contains(err.Error(), key) {
+			if !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), key) {
 				t.Errorf("%s: got %v", key, err)
 			}
 		}
@@ -137,7 +137,7 @@ func TestALedgerOfANewerFormatIsRefusedWithASentence(t *testing.T) {
 		_, err := w.admin.Put(bounded(t), key, newer)
 		must(t, err)
 		_, err = Open(bounded(t), Config{Client: w.admin, Namespace: w.ns})
-		if !errors.Is(err, coord.ErrNotSent) || !errors.Is(err, errFormat) || !strings.Contains(err.Error(), "written by a newer release, in format 2, and this release reads 1: upgrade this one") {
+		if !errors.Is(err, coord.ErrNotSent) || !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "written by a newer release, in format 2, and this release reads 1: upgrade this one") {
 			t.Errorf("open: %v", err)
 		}
 		l, err := w.a.Acquire(bounded(t), coord.Request{Agent: "a", Device: "d1"}) // who has it open is stopped too
@@ -160,7 +160,7 @@ func FuzzDecode(f *testing.F) {
 		for name, like := range all {
 			v, err := decodeAs(like, raw)
 			if err != nil {
-				if !errors.Is(err, errFormat) {
+				if !errors.Is(err, ErrFormat) {
 					t.Fatalf("%s: %v", name, err)
 				}
 				continue
