@@ -216,10 +216,21 @@ func readFirst(r io.Reader) (fold.Digest, error) {
 		return "", fmt.Errorf("read checkpoint: %w", err)
 	}
 	digest := fold.Digest(line[len(beginning) : len(beginning)+digestLen])
+	if v := versionOf(line); v > Version {
+		return "", fmt.Errorf("%w: it has format version %d, this release knows %d: a newer release made it, upgrade this one", ErrUnreadable, v, Version)
+	}
 	if string(line) != firstLine(digest) || !Hash(digest).Valid() {
 		return "", fmt.Errorf("%w: not a first line of version %d", ErrUnreadable, Version)
 	}
 	return digest, nil
+}
+
+// versionOf is the version that a first line names; 0 if it names none.
+func versionOf(line []byte) (v int) {
+	if _, err := fmt.Sscanf(string(line), `{"checkpoint":%d,`, &v); err != nil {
+		return 0
+	}
+	return v
 }
 
 // unreadable makes what is wrong with a text ErrUnreadable, and leaves errors of reading it alone.

@@ -139,7 +139,7 @@ func (l *loader) begin() (records uint64, err error) {
 	}
 	c.expect(`{"fold":`)
 	if v := c.integer(oplog.MaxInt); c.err == nil && v != Version {
-		return 0, fmt.Errorf("%w: %d, this is %d", ErrVersion, v, Version)
+		return 0, fmt.Errorf("%w: it has version %d, this release knows %d", ErrVersion, v, Version)
 	}
 	c.expect(`,"scopes":[`)
 	l.scopes(&c)

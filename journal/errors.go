@@ -53,7 +53,11 @@ type VersionError struct {
 }
 
 func (e *VersionError) Error() string {
-	return fmt.Sprintf("%s has format version %d, this release knows %d", e.File, e.Have, formatVersion)
+	what := "it is damaged"
+	if e.Have > formatVersion {
+		what = "a newer release wrote it: upgrade this one"
+	}
+	return fmt.Sprintf("%s has format version %d, this release knows %d: %s", e.File, e.Have, formatVersion, what)
 }
 func (e *VersionError) Is(target error) bool { return target == ErrVersion }
 
