@@ -146,9 +146,9 @@ func (f *doctorFlags) examineEtcd(ctx context.Context, cfg *doctor.Config, endpo
 	}
 	closing = func() { client.Close() }
 	cfg.Etcd.Measure = func(ctx context.Context) (etcd.Latency, error) { return etcd.Measure(ctx, client, f.namespace) }
-	ledger, why := f.examineLedger(ctx, client)
-	if why != "" {
-		cfg.NoLedger = why
+	ledger, why, err := f.examineLedger(ctx, client)
+	if ledger == nil {
+		cfg.NoLedger, cfg.Foreign = why, err
 		return "", closing
 	}
 	cfg.Ledger = ledger
@@ -162,20 +162,23 @@ func (f *doctorFlags) examineEtcd(ctx context.Context, cfg *doctor.Config, endpo
 	return ledger.Generation(), closing
 }
 
-// examineLedger opens the ledger if there is one. It makes none.
-func (f *doctorFlags) examineLedger(ctx context.Context, client *clientv3.Client) (*etcd.Coordinator, string) {
+// examineLedger opens the ledger if there is one, and makes none. Without one it says why; with an error this release must not read it.
+func (f *doctorFlags) examineLedger(ctx context.Context, client *clientv3.Client) (c *etcd.Coordinator, why string, foreign error) {
 	there, err := etcd.Exists(ctx, client, f.namespace)
 	if err != nil {
-		return nil, fmt.Sprintf("%v; %s", err, f.permission())
+		return nil, fmt.Sprintf("%v; %s", err, f.permission()), nil
 	}
 	if !there {
-		return nil, fmt.Sprintf("namespace %s has no ledger yet: nothing was run in it", f.namespace)
+		return nil, fmt.Sprintf("namespace %s has no ledger yet: nothing was run in it", f.namespace), nil
 	}
-	c, err := etcd.Open(ctx, etcd.Config{Client: client, Namespace: f.namespace})
-	if err != nil {
-		return nil, err.Error()
+	c, err = etcd.Open(ctx, etcd.Config{Client: client, Namespace: f.namespace})
+	switch {
+	case errors.Is(err, etcd.ErrFormat):
+		return nil, "this release must not read it", err
+	case err != nil:
+		return nil, err.Error(), nil
 	}
-	return c, ""
+	return c, "", nil
 }
 
 func (f *doctorFlags) examineJournal(cfg *doctor.Config, generation string) {

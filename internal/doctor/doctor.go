@@ -103,6 +103,8 @@ type Config struct {
 
 	Ledger   Ledger
 	NoLedger string
+	// Foreign is why this release must not read the ledger that is there; nil if it may.
+	Foreign error
 	// Known are the generations that the data directory has seen behind these endpoints.
 	Known []string
 

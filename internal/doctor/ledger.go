@@ -17,6 +17,11 @@ const shown = 5
 const longRun = 24 * time.Hour
 
 func (v *visit) ledger(ctx context.Context) {
+	if v.cfg.Foreign != nil {
+		v.add("ledger", Problem, "bring this release to that of the fleet; where it is not newer find out what wrote there, and restore etcd",
+			"nothing runs from here: %v", v.cfg.Foreign)
+		return
+	}
 	if v.cfg.Ledger == nil {
 		v.add("ledger", Note, "", "not looked at: %s", v.cfg.NoLedger)
 		return
