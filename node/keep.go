@@ -224,7 +224,7 @@ func keepTrouble(err error) trouble {
 	case disputed:
 		return trouble{"this device folds another state than the one that made the relay's checkpoint: a person has to look", slog.LevelError}
 	case errors.Is(err, relay.ErrCorrupt):
-		return trouble{"the relay's store is damaged: a person has to look", slog.LevelError}
+		return trouble{"the relay's store is damaged, or of a newer release: a person has to look", slog.LevelError}
 	case errors.Is(err, seal.ErrNoKey), errors.Is(err, seal.ErrVersion), errors.Is(err, seal.ErrTampered), errors.Is(err, seal.ErrClear):
 		return sealTrouble(err)
 	case errors.Is(err, session.ErrAccepted):

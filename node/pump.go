@@ -102,7 +102,7 @@ func pumpTrouble(err error) trouble {
 	case errors.As(err, &frozen):
 		return trouble{"the relay has another history of this device: a person has to look", slog.LevelError}
 	case errors.Is(err, relay.ErrCorrupt):
-		return trouble{"the relay's store is damaged: a person has to look", slog.LevelError}
+		return trouble{"the relay's store is damaged, or of a newer release: a person has to look", slog.LevelError}
 	case errors.Is(err, seal.ErrNoKey), errors.Is(err, seal.ErrVersion), errors.Is(err, seal.ErrTampered), errors.Is(err, seal.ErrClear):
 		return sealTrouble(err)
 	case errors.Is(err, session.ErrRelayBehind):

@@ -37,7 +37,7 @@ type serving struct {
 func (f *serveFlags) serve(ctx context.Context, door *door, conf *configured) error {
 	be, err := f.open(ctx, use{agent: "serve", write: true, wait: defaultBusyWait, busy: func(who string) { conf.log.Warn(who) }})
 	if err != nil {
-		return err
+		return fmt.Errorf("%w; nothing was started", err)
 	}
 	defer be.close()
 	s := &serving{f: f, be: be, log: conf.log, door: door, conf: conf}
@@ -45,7 +45,7 @@ func (f *serveFlags) serve(ctx context.Context, door *door, conf *configured) er
 	defer done()
 	go conf.watch(hups)
 	if s.relays, err = f.places.open(ctx, be, f.namespace); err != nil {
-		return err
+		return fmt.Errorf("%w; nothing was started", err)
 	}
 	for {
 		err := s.asDevice(ctx)
