@@ -143,27 +143,35 @@ func (r *tally) kept(t *testing.T) (n uint64) {
 	return n
 }
 
+// writeForTwentyMinutes has every member write, long enough for both phases of a collection, and says how many ops that were. Their
+// journals have to stay flat.
+func writeForTwentyMinutes(t *testing.T, fleet []*member) (written int) {
+	t.Helper()
+	most := 0
+	for range 40 {
+		for _, m := range fleet {
+			for range 5 {
+				write(t, m.Session, written)
+				written++
+			}
+		}
+		bubble.Pass(30 * time.Second)
+		for _, m := range fleet {
+			most = max(most, m.segments())
+		}
+	}
+	// 600 ops of some 250 bytes are 40 segments of 4000.
+	if most == 0 || most > 16 {
+		t.Errorf("a journal had %d segments at a time; want some, and it to stay flat", most)
+	}
+	return written
+}
+
 func TestAFleetOfNodesKeepsItsLogsAndItsRelayBoundedAndAColdOneJoins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newTally(memory.Config{})
 		fleet := []*member{anchored(t, "d1", r).start(), anchored(t, "d2", r).start(), anchored(t, "d3", r).start()}
-		most, written := 0, 0
-		for range 40 { // twenty minutes, long enough for both phases of a collection
-			for _, m := range fleet {
-				for range 5 {
-					write(t, m.Session, written)
-					written++
-				}
-			}
-			bubble.Pass(30 * time.Second)
-			for _, m := range fleet {
-				most = max(most, m.segments())
-			}
-		}
-		// 600 ops of some 250 bytes are 40 segments of 4000.
-		if most == 0 || most > 16 {
-			t.Errorf("a journal had %d segments at a time; want some, and it to stay flat", most)
-		}
+		written := writeForTwentyMinutes(t, fleet)
 		bubble.Pass(time.Hour)
 		if kept := r.kept(t); kept > 120 {
 			t.Errorf("the relay keeps %d of %d ops", kept, written)

@@ -20,22 +20,7 @@ func TestAFleetThatMeetsAtTwoRelaysKeepsBothBounded(t *testing.T) {
 			m.cfg.Relays = map[string]relay.Relay{"left": left, "right": right}
 			fleet = append(fleet, m.start())
 		}
-		most, written := 0, 0
-		for range 40 {
-			for _, m := range fleet {
-				for range 5 {
-					write(t, m.Session, written)
-					written++
-				}
-			}
-			bubble.Pass(30 * time.Second)
-			for _, m := range fleet {
-				most = max(most, m.segments())
-			}
-		}
-		if most == 0 || most > 16 {
-			t.Errorf("a journal had %d segments at a time; want some, and it to stay flat", most)
-		}
+		written := writeForTwentyMinutes(t, fleet)
 		bubble.Pass(time.Hour)
 		for name, r := range map[string]*tally{"left": left, "right": right} {
 			if kept := r.kept(t); kept > 160 {
