@@ -149,7 +149,7 @@ type execution struct {
 	started bool // guarded by mu
 }
 
-// do asks, runs, and gives the backend back.
+// do runs through the node, if there is one, or here.
 func (x *execution) do(ctx context.Context, job dispatch.Job) dispatch.Result {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -183,6 +183,11 @@ func (x *execution) do(ctx context.Context, job dispatch.Job) dispatch.Result {
 	case node != nil:
 		return (&nodeRun{x: x, c: node, info: info, job: job, signals: forwarded}).run(ctx)
 	}
+	return x.here(ctx, job, forwarded)
+}
+
+// here asks, runs, and gives the backend back.
+func (x *execution) here(ctx context.Context, job dispatch.Job, forwarded <-chan os.Signal) dispatch.Result {
 	if x.flags.dryRun && len(x.flags.endpoints) == 0 {
 		if nothing := x.flags.hasOwnLedger(); nothing != nil {
 			return wouldRun(job, nothing)
