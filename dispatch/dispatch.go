@@ -81,9 +81,10 @@ type Dispatcher struct {
 	fence   *fence.Fence
 	journal bool // there is a Book
 
-	mu     sync.Mutex
-	active map[string]bool // attempts that a Run of this Dispatcher is busy with
-	owed   map[debt]bool   // leases to be given back
+	mu      sync.Mutex
+	active  map[string]bool // attempts that a Run of this Dispatcher is busy with
+	owed    map[debt]bool   // leases to be given back
+	brokeAt string          // the attempt whose outcome could not be written when outcomes were last
 }
 
 // New returns a Dispatcher.

@@ -13,6 +13,7 @@ import (
 	"github.com/syncnode/syncnode/coord/memory"
 	"github.com/syncnode/syncnode/dispatch"
 	"github.com/syncnode/syncnode/internal/bubble"
+	"github.com/syncnode/syncnode/internal/ident"
 )
 
 // A failing coordinator, before or after each step, for as long as the run lasts or once.
@@ -304,6 +305,59 @@ func TestAnOutcomeWithoutAJournalIsOfferedAgainWhileTheProcessLives(t *testing.T
 				t.Errorf("settled again: %+v, %v", got, err)
 			}
 		})
+	}
+}
+
+// An unreadable coordinator cannot read one run, as if a newer release had written it.
+type unreadable struct {
+	coord.Coordinator
+	run, agent string
+}
+
+func (u unreadable) Finish(ctx context.Context, o coord.Outcome) error {
+	if o.Run == u.run {
+		return fmt.Errorf("finish: %w: unreadable value", coord.ErrNotSent)
+	}
+	return u.Coordinator.Finish(ctx, o)
+}
+
+func (u unreadable) Release(ctx context.Context, agent, device string, e coord.Epoch) error {
+	if agent == u.agent {
+		return fmt.Errorf("release: %w: unreadable value", coord.ErrNotSent)
+	}
+	return u.Coordinator.Release(ctx, agent, device, e)
+}
+
+func TestAnOutcomeThatCannotBeWrittenKeepsNoOtherBack(t *testing.T) {
+	others := []string{"key:b", "key:c", "key:d"}
+	for name, cannot := range map[string]unreadable{"a run": {run: runID(occurrence)}, "an agent": {agent: "x"}} {
+		for _, journal := range []bool{true, false} {
+			inBubble(t, func(t *testing.T, s *memory.Store) {
+				h := newHost(t, s, "a", func(c *dispatch.Config) {
+					cannot.Coordinator = c.Coordinator
+					c.Coordinator = cannot
+					if !journal {
+						c.Book = nil
+					}
+				})
+				h.c.fail(failing(coord.ErrIndeterminate, "complete", "finish"), nil)
+				h.run(&work{}, func(j *dispatch.Job) { j.Agent, j.Run = "x", ident.RunID("test", "x", occurrence) })
+				for _, occ := range append([]string{occurrence}, others...) {
+					h.run(&work{}, func(j *dispatch.Job) { j.Occurrence, j.Run = occ, runID(occ) })
+				}
+				h.c.fail(nil, nil)
+				for range 2 {
+					if _, err := h.d.Settle(t.Context()); err == nil {
+						t.Errorf("%s, journal %v: nothing is said of what cannot be written", name, journal)
+					}
+				}
+				for _, occ := range others {
+					if v := h.view(occ); v.State != coord.RunCommitted {
+						t.Errorf("%s, journal %v: the ledger says %s of %s", name, journal, v.State, occ)
+					}
+				}
+			})
+		}
 	}
 }
 

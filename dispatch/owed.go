@@ -2,6 +2,8 @@ package dispatch
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"github.com/syncnode/syncnode/coord"
 )
@@ -19,18 +21,23 @@ func (d *Dispatcher) owe(agent string, epoch coord.Epoch) {
 	d.owed[debt{agent, epoch}] = true
 }
 
-// repay gives back what is owed. What cannot be given back now is owed still.
+// repay gives back what is owed. What cannot be given back now is owed still, and keeps nothing else back.
 func (d *Dispatcher) repay(ctx context.Context) error {
+	var failed []error
 	for _, o := range d.debts() {
 		err := d.cfg.Coordinator.Release(ctx, o.agent, d.cfg.Device, o.epoch)
 		if err != nil && !isVerdict(err) {
-			return err
+			failed = append(failed, fmt.Errorf("give back the lease of agent %s: %w", o.agent, err))
+			if ctx.Err() != nil {
+				break
+			}
+			continue
 		}
 		d.mu.Lock()
 		delete(d.owed, o)
 		d.mu.Unlock()
 	}
-	return nil
+	return errors.Join(failed...)
 }
 
 func (d *Dispatcher) debts() []debt {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/syncnode/syncnode/coord"
 	"github.com/syncnode/syncnode/fence"
@@ -34,12 +35,10 @@ func (d *Dispatcher) Settle(ctx context.Context) (Settling, error) {
 		return done, fmt.Errorf("settle: read the journal: %w", err)
 	}
 	done.Owed = len(st.Unsettled)
-	if err := d.repay(ctx); err != nil {
-		return done, fmt.Errorf("settle: give back a lease: %w", err)
-	}
+	unpaid := d.repay(ctx)
 	done.Finished, err = d.settleOutcomes(ctx, st.Unsettled)
 	done.Owed -= done.Finished
-	if err != nil {
+	if err = errors.Join(unpaid, err); err != nil {
 		return done, fmt.Errorf("settle: %w", err)
 	}
 	if !d.journal {
@@ -116,20 +115,17 @@ func (d *Dispatcher) settleBriefly(ctx context.Context, all []coord.Outcome) {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.BackendTimeout/settleShare)
 	defer cancel()
 	_, err := d.settleOutcomes(ctx, all)
-	if err == nil {
-		err = d.repay(ctx)
-	}
-	if err != nil {
+	if err = errors.Join(err, d.repay(ctx)); err != nil {
 		d.cfg.Logger.Warn("earlier runs not settled", "err", err)
 	}
 }
 
 // settleOutcomes writes outcomes into the ledger. One that the ledger refuses does not keep back the next; a ledger
-// that cannot be reached does.
+// that cannot be reached does. It may be that run alone which cannot be, for ever: the next call begins behind it.
 func (d *Dispatcher) settleOutcomes(ctx context.Context, all []coord.Outcome) (int, error) {
 	var settled []string
 	var refused []error
-	for _, o := range all {
+	for _, o := range d.inTurn(all) {
 		err := d.cfg.Coordinator.Finish(ctx, o)
 		if err == nil {
 			settled = append(settled, o.Attempt.ID)
@@ -137,6 +133,9 @@ func (d *Dispatcher) settleOutcomes(ctx context.Context, all []coord.Outcome) (i
 		}
 		refused = append(refused, fmt.Errorf("finish run %s: %w", o.Run, err))
 		if !errors.Is(err, coord.ErrInvalid) && !isVerdict(err) {
+			d.mu.Lock()
+			d.brokeAt = o.Attempt.ID
+			d.mu.Unlock()
 			break
 		}
 	}
@@ -146,4 +145,12 @@ func (d *Dispatcher) settleOutcomes(ctx context.Context, all []coord.Outcome) (i
 		}
 	}
 	return len(settled), errors.Join(refused...)
+}
+
+// inTurn begins behind the outcome at which the last call broke off.
+func (d *Dispatcher) inTurn(all []coord.Outcome) []coord.Outcome {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	next := 1 + slices.IndexFunc(all, func(o coord.Outcome) bool { return o.Attempt.ID == d.brokeAt })
+	return slices.Concat(all[next:], all[:next])
 }
