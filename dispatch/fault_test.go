@@ -308,6 +308,49 @@ func TestAnOutcomeWithoutAJournalIsOfferedAgainWhileTheProcessLives(t *testing.T
 	}
 }
 
+// An overtaken coordinator is told something else while it takes a doubt.
+type overtaken struct {
+	coord.Coordinator
+	meanwhile func(doubt coord.Outcome)
+}
+
+func (o *overtaken) Finish(ctx context.Context, out coord.Outcome) error {
+	if out.Attempt.State == coord.Open {
+		o.meanwhile(out)
+	}
+	return o.Coordinator.Finish(ctx, out)
+}
+
+// The client of a node tells its end while the doubt that the node had about it is on its way to the ledger.
+func TestWithoutAJournalAnEndThatIsToldWhileItsDoubtIsWrittenIsStillOwed(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *memory.Store) {
+		c := &overtaken{meanwhile: func(coord.Outcome) {}}
+		h := newHost(t, s, "pod", func(cfg *dispatch.Config) {
+			c.Coordinator = cfg.Coordinator
+			cfg.Coordinator, cfg.Book = c, nil
+		})
+		h.c.fail(failing(coord.ErrIndeterminate, "complete", "finish"), nil)
+		wantCode(t, h.run(&work{blind: errors.New("nobody saw it")}), 112, dispatch.Yes, coord.RunInDoubt)
+		c.meanwhile = func(o coord.Outcome) {
+			for _, state := range []coord.State{coord.Committed, coord.Failed} { // the later one is a mistake
+				o.Attempt.State, o.Attempt.Abandoned = state, false
+				if _, err := h.d.Report(t.Context(), o); err == nil {
+					t.Error("the end was taken")
+				}
+			}
+			h.c.fail(nil, nil)
+		}
+		for range 2 {
+			if _, err := h.d.Settle(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		if v := h.view(occurrence); v.State != coord.RunCommitted {
+			t.Errorf("the ledger says %s", v.State)
+		}
+	})
+}
+
 // An unreadable coordinator cannot read one run, as if a newer release had written it.
 type unreadable struct {
 	coord.Coordinator

@@ -44,9 +44,7 @@ func (r *run) record(ctx context.Context, k keeper, o coord.Outcome, release boo
 	defer cancel()
 	rec.stored = r.store(within, k, o, release)
 	if rec.stored == nil && noted {
-		if err := r.d.cfg.Book.Settled(ctx, o.Attempt.ID); err != nil {
-			r.d.cfg.Logger.Debug("settled attempt not noted", "attempt", o.Attempt.ID, "err", err)
-		}
+		r.d.taken(ctx, o)
 	}
 	return rec
 }

@@ -35,6 +35,7 @@ func (b *noBook) Outcome(_ context.Context, o coord.Outcome) error {
 	defer b.mu.Unlock()
 	i := slices.IndexFunc(b.owed, func(was coord.Outcome) bool { return was.Attempt.ID == o.Attempt.ID })
 	switch {
+	case i >= 0 && b.owed[i].Attempt.State == coord.Committed:
 	case i >= 0:
 		b.owed[i] = o // what is told later counts
 	case len(b.owed) == maxOwed:
@@ -45,13 +46,18 @@ func (b *noBook) Outcome(_ context.Context, o coord.Outcome) error {
 	return nil
 }
 
-func (b *noBook) Settled(_ context.Context, attempts ...string) error {
+// taken forgets what the ledger holds now. Of an attempt of which another word came meanwhile that one is still owed.
+func (b *noBook) taken(all []coord.Outcome) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.owed = slices.DeleteFunc(b.owed, func(o coord.Outcome) bool { return slices.Contains(attempts, o.Attempt.ID) })
-	return nil
+	b.owed = slices.DeleteFunc(b.owed, func(o coord.Outcome) bool {
+		return slices.ContainsFunc(all, func(was coord.Outcome) bool {
+			return was.Attempt.ID == o.Attempt.ID && was.Attempt.State == o.Attempt.State
+		})
+	})
 }
 
+func (*noBook) Settled(context.Context, ...string) error           { return nil } // a hint; taken knows better
 func (*noBook) Pending(context.Context, coord.Outcome) error       { return nil }
 func (*noBook) Granted(context.Context, string, coord.Epoch) error { return nil }
 func (*noBook) Void(context.Context, string, string, coord.Attempt) (bool, error) {

@@ -123,12 +123,12 @@ func (d *Dispatcher) settleBriefly(ctx context.Context, all []coord.Outcome) {
 // settleOutcomes writes outcomes into the ledger. One that the ledger refuses does not keep back the next; a ledger
 // that cannot be reached does. It may be that run alone which cannot be, for ever: the next call begins behind it.
 func (d *Dispatcher) settleOutcomes(ctx context.Context, all []coord.Outcome) (int, error) {
-	var settled []string
+	var settled []coord.Outcome
 	var refused []error
 	for _, o := range d.inTurn(all) {
 		err := d.cfg.Coordinator.Finish(ctx, o)
 		if err == nil {
-			settled = append(settled, o.Attempt.ID)
+			settled = append(settled, o)
 			continue
 		}
 		refused = append(refused, fmt.Errorf("finish run %s: %w", o.Run, err))
@@ -140,9 +140,7 @@ func (d *Dispatcher) settleOutcomes(ctx context.Context, all []coord.Outcome) (i
 		}
 	}
 	if len(settled) > 0 {
-		if err := d.cfg.Book.Settled(context.WithoutCancel(ctx), settled...); err != nil {
-			d.cfg.Logger.Debug("settled attempts not noted", "err", err)
-		}
+		d.taken(context.WithoutCancel(ctx), settled...)
 	}
 	return len(settled), errors.Join(refused...)
 }
@@ -153,4 +151,19 @@ func (d *Dispatcher) inTurn(all []coord.Outcome) []coord.Outcome {
 	defer d.mu.Unlock()
 	next := 1 + slices.IndexFunc(all, func(o coord.Outcome) bool { return o.Attempt.ID == d.brokeAt })
 	return slices.Concat(all[next:], all[:next])
+}
+
+// taken notes that the ledger holds these outcomes.
+func (d *Dispatcher) taken(ctx context.Context, all ...coord.Outcome) {
+	if b, ok := d.cfg.Book.(*noBook); ok {
+		b.taken(all)
+		return
+	}
+	var attempts []string
+	for _, o := range all {
+		attempts = append(attempts, o.Attempt.ID)
+	}
+	if err := d.cfg.Book.Settled(ctx, attempts...); err != nil {
+		d.cfg.Logger.Debug("settled attempts not noted", "attempts", attempts, "err", err)
+	}
 }
