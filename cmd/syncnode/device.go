@@ -46,7 +46,7 @@ func openDevice(ctx context.Context, d device, given string, notice func(string)
 			notice(id.Notice)
 		}
 		d.name, d.given, d.former = id.Device, given != "", id.Previous
-		if d.book, err = d.openBook(ctx, d.name); err != nil {
+		if d.book, err = d.openBook(ctx); err != nil {
 			return nil, err
 		}
 		f, frozen, err := d.book.Journal().Frozen()
@@ -72,9 +72,9 @@ func openDevice(ctx context.Context, d device, given string, notice func(string)
 	}
 }
 
-// openBook opens the book of an id of this directory.
-func (d *device) openBook(ctx context.Context, name string) (*book.Book, error) {
-	return book.Open(ctx, book.Config{Dir: d.dir, Device: name, Log: logger(d.log), SegmentBytes: d.segment,
+// openBook opens the book of the device as it is named now.
+func (d *device) openBook(ctx context.Context) (*book.Book, error) {
+	return book.Open(ctx, book.Config{Dir: d.dir, Device: d.name, Log: logger(d.log), SegmentBytes: d.segment,
 		Facts: func(hash string) (index.Facts, error) {
 			f, err := session.ReadFacts(d.checkpoints(nil), hash)
 			if err != nil {

@@ -138,15 +138,15 @@ func (n *nodeRun) keep(o coord.Outcome) bool {
 	if o.Attempt.State == coord.Open || n.c.where != "unix:"+nodeSocket(f.dataDir) {
 		return false
 	}
-	d := device{dataDir: f.dataDir, dir: identity.OpenClusters(f.dataDir).Dir(f.namespace, n.info.Generation), segment: f.segment}
-	info, err := os.Stat(book.JournalDir(d.dir, o.Attempt.Device))
+	d := device{name: o.Attempt.Device, dataDir: f.dataDir, dir: identity.OpenClusters(f.dataDir).Dir(f.namespace, n.info.Generation), segment: f.segment}
+	info, err := os.Stat(book.JournalDir(d.dir, d.name))
 	if err != nil {
 		return false
 	}
 	if owner, ok := info.Sys().(*syscall.Stat_t); !ok || int(owner.Uid) != os.Geteuid() {
 		return false
 	}
-	b, err := d.openBook(ctx, o.Attempt.Device)
+	b, err := d.openBook(ctx)
 	if err == nil {
 		defer b.Close()
 		err = b.Outcome(ctx, o)

@@ -125,6 +125,24 @@ func TestANodeThatStoodStillAtTheEndOfACommandRecordsItWhenItGoesOn(t *testing.T
 	eventually(t, "the run is committed", func() bool { return h.show("a", "1").State == "committed" })
 }
 
+func TestAnEndIsKeptAlsoWhereTheIndexIsLostAndTheJournalBeginsAtACheckpoint(t *testing.T) {
+	t.Parallel()
+	h := near(t, spaced(hosts(t, 1, common.get(t).Endpoints()), "kept-cut")[0]).telling("1s").with("--segment-bytes", "2000")
+	node := h.answering("--checkpoint-every", "4")
+	for n := range 5 {
+		h.run("b", occ(n))
+	}
+	eventually(t, "a journal that begins at a checkpoint", func() bool { return h.verify().Checkpoint != "" })
+	run := h.start("exec", "--agent", "a", "--occurrence", "1", "--", "sh", "-c", untilGo+"0")
+	h.pid("c")
+	node.killed()
+	index := filepath.Join(h.device(), "index.bolt")
+	must(t, os.Remove(index+".cut"))
+	must(t, os.Remove(index))
+	h.touch("go")
+	run.want(114, "the outcome is in the journal")
+}
+
 // A wrapper that shares no data directory with its node has no journal to write to.
 func TestAnEndThatANodeElsewhereDidNotHearIsInDoubt(t *testing.T) {
 	t.Parallel()
