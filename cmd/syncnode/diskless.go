@@ -80,7 +80,25 @@ func (f *serveFlags) serveDiskless(ctx context.Context, door *door, conf *config
 	}
 	defer s.show(nil, c)()
 	s.log.Info("serving", "device", be.device, "namespace", f.namespace, "generation", be.coordinator.Generation(), "journal", "none")
-	return s.together(ctx, n, c)
+	err = s.together(ctx, n, c)
+	lastOffer(context.WithoutCancel(ctx), d, s.log)
+	return err
+}
+
+// lastOffer tells the ledger what this process owes it before it is gone with the process.
+func lastOffer(ctx context.Context, d *dispatch.Dispatcher, log *slog.Logger) {
+	ctx, cancel := context.WithTimeout(ctx, dispatch.DefaultRecordTimeout)
+	defer cancel()
+	for {
+		left, err := d.Settle(ctx)
+		if err == nil {
+			return
+		}
+		if !pause(ctx, 250*time.Millisecond) {
+			log.Error("the ledger could not be told all before the end; what it was not told is in doubt", "ends", left.Owed, "err", err)
+			return
+		}
+	}
 }
 
 // reach opens the backend as soon as its etcd answers. A supervisor could do no better than to start the node again, and meanwhile what it

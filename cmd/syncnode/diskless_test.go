@@ -138,6 +138,26 @@ func TestASidecarIsReadyWithoutItsEtcdAndBeginsNothingThen(t *testing.T) {
 	node.stops()
 }
 
+func TestASidecarThatIsToldToStopTellsTheLedgerWhatItOwes(t *testing.T) {
+	t.Parallel()
+	way, err := common.get(t).NewClientProxy()
+	must(t, err)
+	defer way.Close()
+	h := pod(t, way.Endpoints(), "sidecar-stop")
+	node := h.sidecar()
+	c, st := h.claim("a", "1", true)
+	way.Cut()
+	err = h.ask("POST", "/v1/runs/"+c.Run+"/commit", obj{"attempt": st.Attempt}, nil)
+	if p, ok := errors.AsType[*api.Problem](err); !ok || p.Status != 503 {
+		t.Errorf("an end that is recorded nowhere: %v", err)
+	}
+	way.Heal()
+	node.stops()
+	if s := h.show("a", "1"); s.State != "committed" {
+		t.Errorf("the ledger shows %+v", s)
+	}
+}
+
 func TestASidecarThatIsKilledLeavesWhatWasClaimedFreeAndWhatWasBegunInDoubt(t *testing.T) {
 	t.Parallel()
 	h := pod(t, common.get(t).Endpoints(), "sidecar-killed")
