@@ -208,7 +208,7 @@ func TestADryRunAsksTheNodeAndClaimsNothing(t *testing.T) {
 	dry("d", "1", "--on-doubt", "retry").want(0, "would run now")
 	far := near(t, hosts(t, 1, nil)[0]) // has nothing but the address
 	far.call("exec", "--dry-run", "--node", "unix:"+h.socket(), "--agent", "a", "--occurrence", "1", "--", "true").want(0, "already committed")
-	far.call("exec", "--dry-run", "--node", "unix:"+h.socket()+"x", "--agent", "a", "--occurrence", "1", "--", "true").want(125, "was not run")
+	far.call("exec", "--dry-run", "--node", "unix:"+h.socket()+"x", "--backend-timeout", "1s", "--agent", "a", "--occurrence", "1", "--", "true").want(125, "was not run")
 	h.notThere("ran")
 }
 
