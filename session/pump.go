@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/syncnode/syncnode/checkpoint"
@@ -168,6 +167,7 @@ func (s *Session) forgetRelaysLocked() {
 		return
 	}
 	clear(s.acked)
+	clear(s.unheld)
 	clear(s.covered)
 	for from := range s.quarantined {
 		if from.instance != "" {
@@ -328,10 +328,8 @@ func (s *Session) asked(info relay.Info) {
 // another relay nothing is told: this one would seem to have lost it.
 func (p *pump) ack(ctx context.Context) error {
 	folded := p.FoldedFrontier()
-	maps.DeleteFunc(folded, func(device string, at oplog.Pos) bool {
-		return device != p.cfg.Device && !p.info.Heads.Covers(device, at.Seq) && !p.gave.Covers(device, at.Seq)
-	})
 	p.mu.Lock()
+	p.clipLocked(folded)
 	if p.frozen != nil {
 		delete(folded, p.cfg.Device) // what the relay holds there is not what is folded here
 	}
@@ -347,4 +345,31 @@ func (p *pump) ack(ctx context.Context) error {
 	defer p.mu.Unlock()
 	relay.Join(p.acked[p.info.Instance], folded)
 	return nil
+}
+
+// clipLocked leaves out of what is folded what the relay does not hold. Of a chain that is always further here than there, how far it was
+// here some pumps ago is taken, once the relay holds that.
+func (p *pump) clipLocked(folded oplog.Frontier) {
+	unheld := p.unheld[p.info.Instance]
+	if unheld == nil {
+		unheld = oplog.Frontier{}
+		p.unheld[p.info.Instance] = unheld
+	}
+	holds := func(device string, seq uint64) bool {
+		return device == p.cfg.Device || p.info.Heads.Covers(device, seq) || p.gave.Covers(device, seq)
+	}
+	for device, at := range folded {
+		was, waits := unheld[device]
+		switch {
+		case holds(device, at.Seq):
+			delete(unheld, device)
+		case waits && holds(device, was.Seq):
+			folded[device], unheld[device] = was, at
+		default:
+			delete(folded, device)
+			if !waits {
+				unheld[device] = at
+			}
+		}
+	}
 }

@@ -35,3 +35,24 @@ func TestARelayIsToldNothingOfWhatOnlyAnotherHolds(t *testing.T) {
 		t.Errorf("what the relay has now is not acked: %v (%v)", info.Acked, err)
 	}
 }
+
+// Who writes all the time is further in one relay than in the other whenever somebody looks; what both hold is acked all the same.
+func TestARelayIsAckedWhatItHoldsAlsoWhileAnotherIsAlwaysAhead(t *testing.T) {
+	here, there := memory.New(memory.Config{}), memory.New(memory.Config{})
+	a, c := newDevice(t, "a"), newDevice(t, "c")
+	const rounds = 10
+	for range rounds {
+		c.write(oplog.Knowledge, `{"id":"c"}`)
+		c.pump(here)
+		c.write(oplog.Knowledge, `{"id":"c"}`)
+		c.pump(there)
+		a.pump(there)
+		if names := a.pump(here).Behind; len(names) > 0 {
+			t.Fatalf("a relay is said to have lost ops of %v", names)
+		}
+	}
+	info, err := here.Hello(t.Context(), "a")
+	if at, head := info.Acked["c"].Seq, info.Heads["c"].Seq; err != nil || at+4 < head {
+		t.Errorf("acked up to %d of %d: %v", at, head, err)
+	}
+}
