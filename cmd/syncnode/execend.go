@@ -116,8 +116,11 @@ func (n *nodeRun) tell(verb string, body map[string]any, o coord.Outcome) (got a
 		name := problemName(err)
 		_, silent := errors.AsType[*silence](err)
 		again := silent || passing(err) || name == "not-recorded" || name == "run-in-progress" || name == "indeterminate"
-		if err == nil || !again {
-			return got, kept, err
+		switch {
+		case err == nil:
+			return got, kept, nil
+		case !again:
+			return got, false, err // nor does it take the journal's word
 		}
 		if !kept {
 			kept = n.keep(o)

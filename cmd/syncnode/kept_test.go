@@ -9,6 +9,7 @@ import (
 	"net/http/httputil"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -67,29 +68,59 @@ func TestTheEndOfACommandWhoseNodeIsAwayIsKeptForItsReturn(t *testing.T) {
 	}
 }
 
+// front stands before the node at a socket, and may change its answers; an error is no answer.
+func (h host) front(inner string, change func(*http.Response) error) *http.Server {
+	front := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) { r.Out.URL.Scheme, r.Out.URL.Host = "http", "node" },
+		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", inner)
+		}},
+		ModifyResponse: change,
+		ErrorHandler:   func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
+	}
+	l, err := net.Listen("unix", h.socket())
+	must(h.t, err)
+	server := &http.Server{Handler: front, ErrorLog: log.New(io.Discard, "", 0)}
+	go server.Serve(l)
+	return server
+}
+
+// A node that was away and then says no writes nothing from the journal either.
+func TestAnEndThatANodeRefusesIsNotToldToBeWrittenLater(t *testing.T) {
+	t.Parallel()
+	h := near(t, hosts(t, 1, nil)[0])
+	inner := filepath.Join(h.dir, "inner.sock")
+	node := h.serve("--relay", "none", "--listen", "unix:"+inner)
+	told := 0
+	server := h.front(inner, func(r *http.Response) error {
+		if !strings.HasSuffix(r.Request.URL.Path, "/fail") {
+			return nil
+		}
+		if told++; told == 1 {
+			return io.ErrUnexpectedEOF
+		}
+		text := `{"type":"/problems/attempt-closed","title":"the attempt ended otherwise","status":409,"executed":"yes"}`
+		r.StatusCode, r.Body, r.ContentLength = http.StatusConflict, io.NopCloser(strings.NewReader(text)), int64(len(text))
+		r.Header.Set("Content-Length", strconv.Itoa(len(text)))
+		return nil
+	})
+	defer server.Close()
+	h.call("exec", "--agent", "a", "--occurrence", "1", "--", "false").want(112, "was run: failed", "the attempt ended otherwise", "so the run is in doubt")
+	node.stops()
+}
+
 // The node dies after it has begun the run, and before its yes arrives.
 func TestACommandThatDidNotStartIsFreeAgainWhenItsNodeIsBack(t *testing.T) {
 	t.Parallel()
 	h := near(t, hosts(t, 1, nil)[0]).telling("1s")
 	inner := filepath.Join(h.dir, "inner.sock")
 	node := h.serve("--relay", "none", "--listen", "unix:"+inner)
-	front := &httputil.ReverseProxy{
-		Rewrite: func(r *httputil.ProxyRequest) { r.Out.URL.Scheme, r.Out.URL.Host = "http", "node" },
-		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", inner)
-		}},
-		ModifyResponse: func(r *http.Response) error {
-			if strings.HasSuffix(r.Request.URL.Path, "/fence") && r.StatusCode == http.StatusOK {
-				node.killed()
-			}
-			return nil
-		},
-		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
-	}
-	l, err := net.Listen("unix", h.socket())
-	must(t, err)
-	server := &http.Server{Handler: front, ErrorLog: log.New(io.Discard, "", 0)}
-	go server.Serve(l)
+	server := h.front(inner, func(r *http.Response) error {
+		if strings.HasSuffix(r.Request.URL.Path, "/fence") && r.StatusCode == http.StatusOK {
+			node.killed()
+		}
+		return nil
+	})
 	h.call("exec", "--agent", "a", "--occurrence", "1", "--", "no-such-command").want(127, "was not run", "could not be told", "until the node writes the journal's word")
 	must(t, server.Close())
 	h.answering("--relay", "none")
