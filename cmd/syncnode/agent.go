@@ -28,7 +28,7 @@ func newAgentPause() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return b.ask(cmd, &out, &via, use{}, func(ctx context.Context, c coord.Coordinator) error {
+			return b.ask(cmd, &out, &via, use{there: true}, func(ctx context.Context, c coord.Coordinator) error {
 				if err := c.Pause(ctx, args[0], gate); err != nil {
 					return err
 				}
@@ -49,7 +49,7 @@ func newAgentResume() *cobra.Command {
 	var out outputFlag
 	cmd := &cobra.Command{Use: "resume AGENT", Short: "let runs of the agent begin again", Args: oneAgent,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return b.ask(cmd, &out, &via, use{}, func(ctx context.Context, c coord.Coordinator) error {
+			return b.ask(cmd, &out, &via, use{there: true}, func(ctx context.Context, c coord.Coordinator) error {
 				if err := c.Resume(ctx, args[0]); err != nil {
 					return err
 				}

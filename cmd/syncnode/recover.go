@@ -76,6 +76,12 @@ since they may have lost more now. There is no moment without a gate.`,
 			if err != nil {
 				return err
 			}
+			if len(b.endpoints) == 0 {
+				// An etcd that lost all may be without a ledger and needs the gate; a new one in a mistyped directory does not.
+				if err := b.hasOwnLedger(); err != nil {
+					return err
+				}
+			}
 			return b.with(cmd, &out, use{long: true}, func(ctx context.Context, be *backend) error {
 				if err := be.bounded(ctx, func(ctx context.Context) error {
 					_, err := be.coordinator.RestartRecovery(ctx, gate)
@@ -113,7 +119,7 @@ func newRecoverEnd() *cobra.Command {
 					return &usageError{err}
 				}
 			}
-			return b.with(cmd, &out, use{long: true}, func(ctx context.Context, be *backend) error {
+			return b.with(cmd, &out, use{long: true, there: true}, func(ctx context.Context, be *backend) error {
 				s, err := be.standing(ctx)
 				if err != nil {
 					return err

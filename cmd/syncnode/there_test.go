@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -15,6 +16,7 @@ func TestWhatOnlyLooksMakesNoLedger(t *testing.T) {
 	for _, verb := range [][]string{
 		{"run", "list"}, {"run", "show", "--agent", "a", "--occurrence", "k"}, {"lease", "list"}, {"agent", "show", "a"}, {"recover", "status"},
 		{"run", "retry", "--agent", "a", "--occurrence", "k", "--reason", "x"},
+		{"agent", "pause", "a", "--reason", "x"}, {"agent", "resume", "a"}, {"recover", "end", "--reason", "x"},
 	} {
 		h.call(verb...).want(1, "no ledger of namespace nothing-there in etcd ", "none was made")
 	}
@@ -28,4 +30,18 @@ func TestWhatOnlyLooksMakesNoLedger(t *testing.T) {
 	}
 	h.call("exec", "-q", "--agent", "a", "--occurrence", "k", "--", "true").want(0)
 	h.call("run", "list").want(0).prints("committed")
+}
+
+// A gate in an etcd that was made for it would stop nobody, and say that nothing begins.
+func TestAGateNeedsALedger(t *testing.T) {
+	t.Parallel()
+	h := hosts(t, 1, nil)[0]
+	for _, verb := range [][]string{
+		{"agent", "pause", "a", "--reason", "x"}, {"agent", "resume", "a"}, {"recover", "begin", "--reason", "x"}, {"recover", "end", "--reason", "x"},
+	} {
+		h.call(verb...).want(1, "no data directory "+h.dir, "none was made", "give --endpoints")
+	}
+	if made, err := os.ReadDir(h.dir); err != nil || len(made) > 0 {
+		t.Errorf("made %v (%v)", made, err)
+	}
 }
