@@ -139,8 +139,8 @@ func (f *backendFlags) write(cmd *cobra.Command, out *outputFlag, agent string, 
 	return f.with(cmd, out, use{agent: agent, write: true}, verb)
 }
 
-// ask runs a verb that asks or changes the ledger for a person: through the node that was named, or where there would be
-// an embedded etcd that the node of the data directory uses, or by itself. u is for the last.
+// ask runs a verb that asks or changes the ledger for a person: through the node that was named, or without --endpoints that
+// of the data directory, or by itself. u is for the last.
 func (f *backendFlags) ask(cmd *cobra.Command, out *outputFlag, via *nodeFlags, u use, verb func(context.Context, coord.Coordinator) error) error {
 	if err := out.check(); err != nil {
 		return err

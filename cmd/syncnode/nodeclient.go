@@ -35,8 +35,8 @@ func (n *nodeFlags) register(flags *pflag.FlagSet) {
 // askTime bounds one request to a node; the node bounds its own at less.
 const askTime = 30 * time.Second
 
-// coordinator is the ledger as the node has it; nil if no node is to be used. The one of the data directory is used where
-// the verb would have to share its embedded etcd.
+// coordinator is the ledger as the node has it; nil if no node is to be used. Without --endpoints it is the node of the data
+// directory, as for exec: an embedded etcd of the verb's own beside it would be another ledger.
 func (n *nodeFlags) coordinator(ctx context.Context, f *backendFlags) (*remote.Coordinator, error) {
 	if n.node == "" && len(f.endpoints) > 0 {
 		return nil, nil
@@ -48,7 +48,7 @@ func (n *nodeFlags) coordinator(ctx context.Context, f *backendFlags) (*remote.C
 	var info api.NodeInfo
 	_, _, err = c.do(ctx, "GET", "/v1/node", nil, &info)
 	switch {
-	case n.node == "" && (err != nil || info.Namespace != f.namespace || len(info.Endpoints) > 0):
+	case n.node == "" && (err != nil || info.Namespace != f.namespace):
 		return nil, nil // it is starting or going, or serves another ledger
 	case err != nil:
 		return nil, fmt.Errorf("node %s: %w", c.where, err)

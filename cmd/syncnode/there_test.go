@@ -45,3 +45,20 @@ func TestAGateNeedsALedger(t *testing.T) {
 		t.Errorf("made %v (%v)", made, err)
 	}
 }
+
+func TestVerbsOfPeopleUseTheNodeOfTheDataDirectory(t *testing.T) {
+	t.Parallel()
+	h := spaced(hosts(t, 1, common.get(t).Endpoints()), "by-the-node")[0]
+	h.answering()
+	bare := h
+	bare.args = []string{"--namespace", h.namespace()}
+	bare.call("agent", "pause", "a", "--reason", "x").want(0)
+	bare.call("agent", "show", "a").want(0).prints("paused")
+	h.call("exec", "--node", "none", "--agent", "a", "--occurrence", "k", "--", "true").want(113, "paused")
+	bare.call("agent", "resume", "a").want(0)
+	h.call("exec", "-q", "--node", "none", "--agent", "a", "--occurrence", "k", "--", "true").want(0)
+	bare.call("run", "list").want(0).prints("committed")
+	if _, err := os.Stat(h.dir + "/syncnode/embedded"); err == nil {
+		t.Error("an embedded etcd was made beside the node's")
+	}
+}
