@@ -80,6 +80,9 @@ func TestASidecarRunsOverItsSocketAndKeepsNothing(t *testing.T) {
 	if got := h.keeps(); len(got) != 1 || got[0] != h.socket() {
 		t.Errorf("it keeps %v, want its socket alone", got)
 	}
+	if strings.Contains(node.log(), "no socket in the data directory") {
+		t.Errorf("it has no data directory:\n%s", node.log())
+	}
 
 	app := near(t, hosts(t, 1, nil)[0]).with("--namespace", "sidecar", "--node", "unix:"+h.socket())
 	app.call("exec", "--agent", "b", "--occurrence", "1", "--", "sh", "-c", "echo ran >>ran; syncnode fence").want(0, "committed at epoch 1")

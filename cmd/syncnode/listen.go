@@ -135,7 +135,7 @@ func (l *listenFlags) listeners(dataDir string, sec api.Security, log *slog.Logg
 		log.Info("API", "listen", text)
 		all = append(all, one)
 	}
-	if own := nodeSocket(dataDir); len(all) > 0 && !slices.ContainsFunc(addrs, func(text string) bool { return samePath(text, own) }) {
+	if own := nodeSocket(dataDir); dataDir != "" && len(all) > 0 && !slices.ContainsFunc(addrs, func(text string) bool { return samePath(text, own) }) {
 		log.Info("no socket in the data directory: exec, agent and run there do not find this node by themselves", "add", "--listen unix:"+own)
 	}
 	return all, nil
