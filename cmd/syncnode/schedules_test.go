@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/syncnode/syncnode/api"
 	"github.com/syncnode/syncnode/internal/thorough"
+	"github.com/syncnode/syncnode/node/events"
 	"github.com/syncnode/syncnode/node/missed"
 	"github.com/syncnode/syncnode/schedule"
 	"github.com/syncnode/syncnode/schedule/due"
@@ -322,4 +325,34 @@ func TestAGapThatIsOpenIsShownAsSuch(t *testing.T) {
 	bare.call("agent", "resume", "beat", "--node", "unix:"+h.socket(), "--namespace", h.namespace()).want(0)
 	eventually(t, "it is over, and recorded", func() bool { gaps, _ := h.records(); return len(open()) == 0 && len(gaps) > 0 })
 	n.stops()
+}
+
+func TestWatchersHearOfWhatANodeRunsByItself(t *testing.T) {
+	t.Parallel()
+	h := spaced(hosts(t, 1, common.get(t).Endpoints()), "watched-schedule")[0]
+	h.answering(h.configure("version: 1\nagents: { once: { command: [sh, -c, \"exit 3\"] } }\n")...)
+	c, err := newNodeClient("unix:"+h.socket(), "")
+	must(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, "GET", c.base+"/v1/events?agent=once", nil)
+	must(t, err)
+	stream, err := c.http.Do(req)
+	must(t, err)
+	defer stream.Body.Close()
+	bare := h
+	bare.args = nil
+	bare.call("agent", "trigger", "once", "--occurrence", "k").want(0)
+	var seen []events.Event
+	for lines := bufio.NewScanner(stream.Body); len(seen) < 2 && lines.Scan(); {
+		if data, is := strings.CutPrefix(lines.Text(), "data: "); is {
+			var e events.Event
+			must(t, json.Unmarshal([]byte(data), &e))
+			seen = append(seen, e)
+		}
+	}
+	if len(seen) != 2 || seen[0].Kind != events.RunBegun || seen[1].Kind != events.RunEnded || seen[0].Attempt == "" || seen[0].Epoch == 0 ||
+		seen[1].Attempt != seen[0].Attempt || seen[1].State != "failed" || seen[1].Cause != "exit" || seen[1].Occurrence != "key:k" {
+		t.Errorf("watchers heard %+v", seen)
+	}
 }

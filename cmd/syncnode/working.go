@@ -157,7 +157,7 @@ func (s *serving) worker(sess *session.Session, d *dispatch.Dispatcher, n *node.
 		return nil, err
 	}
 	w, err := work.New(work.Config{
-		Namespace: be.flags.namespace, Device: be.device, Hold: holds, Dispatch: d, Ledger: be.coordinator,
+		Namespace: be.flags.namespace, Device: be.device, Hold: holds, Dispatch: announcing{d, s.door.events}, Ledger: be.coordinator,
 		Nodes:    func(ctx context.Context) ([]coord.Lease, error) { return be.coordinator.LeasesOf(ctx, owner.Prefix) },
 		Announce: n.Announce, Free: be.coordinator.AwaitFree, Log: scheduleLog{sess}, Clock: readClock, Logger: s.log,
 		Effect: func(f *config.File, a config.Agent) work.Effect {
