@@ -404,6 +404,24 @@ func TestAnOutcomeThatCannotBeWrittenKeepsNoOtherBack(t *testing.T) {
 	}
 }
 
+func TestAnOutcomeThatCannotBeWrittenKeepsNoOtherBackWhereEachRunIsAProcess(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *memory.Store) {
+		h := newHost(t, s, "a")
+		h.c.fail(failing(coord.ErrFull, "complete", "finish"), nil)
+		for _, occ := range []string{occurrence, "key:b"} {
+			h.run(&work{}, func(j *dispatch.Job) { j.Occurrence, j.Run = occ, runID(occ) })
+		}
+		for range 1000 {
+			next := newHostOver(t, s, "a", h.book, func(c *dispatch.Config) { c.Coordinator = unreadable{c.Coordinator, runID(occurrence), ""} })
+			next.run(&work{}, func(j *dispatch.Job) { j.Agent, j.Run = "x", ident.RunID("test", "x", occurrence) })
+			if h.view("key:b").State == coord.RunCommitted {
+				return
+			}
+		}
+		t.Errorf("the ledger says %s", h.view("key:b").State)
+	})
+}
+
 func TestALedgerThatForgotAWitnessClosesTheGate(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *memory.Store) {
 		h, w := newHost(t, s, "a"), &work{}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 
 	"github.com/syncnode/syncnode/coord"
@@ -145,11 +146,14 @@ func (d *Dispatcher) settleOutcomes(ctx context.Context, all []coord.Outcome) (i
 	return len(settled), errors.Join(refused...)
 }
 
-// inTurn begins behind the outcome at which the last call broke off.
+// inTurn begins behind the outcome at which the last call broke off, and anywhere where none did: a process may settle once only.
 func (d *Dispatcher) inTurn(all []coord.Outcome) []coord.Outcome {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	next := 1 + slices.IndexFunc(all, func(o coord.Outcome) bool { return o.Attempt.ID == d.brokeAt })
+	if d.brokeAt == "" && len(all) > 0 {
+		next = rand.IntN(len(all))
+	}
 	return slices.Concat(all[next:], all[:next])
 }
 
