@@ -79,7 +79,8 @@ type Config struct {
 type Dispatcher struct {
 	cfg     Config
 	fence   *fence.Fence
-	journal bool // there is a Book
+	journal bool    // there is a Book
+	memory  *noBook // of what no Book has: doubts; all without one
 
 	mu      sync.Mutex
 	active  map[string]bool // attempts that a Run of this Dispatcher is busy with
@@ -89,9 +90,9 @@ type Dispatcher struct {
 
 // New returns a Dispatcher.
 func New(cfg Config) (*Dispatcher, error) {
-	d := &Dispatcher{journal: cfg.Book != nil, active: map[string]bool{}, owed: map[debt]bool{}}
+	d := &Dispatcher{journal: cfg.Book != nil, memory: &noBook{}, active: map[string]bool{}, owed: map[debt]bool{}}
 	if !d.journal {
-		cfg.Book = &noBook{}
+		cfg.Book = d.memory
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)

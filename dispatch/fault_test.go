@@ -308,6 +308,24 @@ func TestAnOutcomeWithoutAJournalIsOfferedAgainWhileTheProcessLives(t *testing.T
 	}
 }
 
+// Else the run would show as running for as long as the process lives.
+func TestADoubtThatTheLedgerDoesNotTakeIsOfferedAgainAlsoWithAJournal(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *memory.Store) {
+		h := newHost(t, s, "a")
+		h.c.fail(failing(coord.ErrIndeterminate, "complete", "finish", "release"), nil)
+		wantCode(t, h.run(&work{blind: errors.New("nobody saw it")}), 112, dispatch.Yes, coord.RunInDoubt)
+		h.c.fail(nil, nil)
+		for range 2 {
+			if _, err := h.d.Settle(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		if v := h.view(occurrence); v.State != coord.RunInDoubt {
+			t.Errorf("the ledger says %s", v.State)
+		}
+	})
+}
+
 // An overtaken coordinator is told something else while it takes a doubt.
 type overtaken struct {
 	coord.Coordinator

@@ -31,19 +31,19 @@ type recorded struct {
 func (r *run) record(ctx context.Context, k keeper, o coord.Outcome, release bool) recorded {
 	ctx = context.WithoutCancel(ctx)
 	var rec recorded
-	// A journal has no record of a doubt; a memory keeps it until the ledger has it.
-	noted := o.Attempt.State != coord.Open || !r.d.journal
-	if noted {
-		err := r.d.cfg.Book.Outcome(ctx, o)
-		if err != nil {
-			r.d.cfg.Logger.Error("outcome not journaled", "agent", o.Agent, "run", o.Run, "attempt", o.Attempt.ID, "err", err)
-		}
-		rec.journaled = err == nil && r.d.journal
+	book := r.d.cfg.Book
+	if o.Attempt.State == coord.Open {
+		book = r.d.memory // a journal has no record of a doubt
 	}
+	err := book.Outcome(ctx, o)
+	if err != nil {
+		r.d.cfg.Logger.Error("outcome not journaled", "agent", o.Agent, "run", o.Run, "attempt", o.Attempt.ID, "err", err)
+	}
+	rec.journaled = err == nil && r.d.journal && o.Attempt.State != coord.Open
 	within, cancel := context.WithTimeout(ctx, r.d.cfg.RecordTimeout)
 	defer cancel()
 	rec.stored = r.store(within, k, o, release)
-	if rec.stored == nil && noted {
+	if rec.stored == nil {
 		r.d.taken(ctx, o)
 	}
 	return rec

@@ -23,7 +23,7 @@ func (d *Dispatcher) Look(ctx context.Context, j Job) (coord.View, error) {
 	if r.standing, err = d.cfg.Book.Standing(ctx, j.Agent, j.Run); err != nil {
 		return coord.View{}, fmt.Errorf("%w: read the journal: %w", coord.ErrNotSent, err)
 	}
-	d.settleBriefly(ctx, r.standing.Unsettled)
+	d.settleBriefly(ctx, d.untold(r.standing))
 	v, err := d.fence.Verdict(ctx, r.ask(false))
 	if errors.Is(err, fence.ErrWitness) {
 		res := r.setGate(ctx, resultWitness(j, err))

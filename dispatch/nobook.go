@@ -9,7 +9,7 @@ import (
 	"github.com/syncnode/syncnode/coord"
 )
 
-// A noBook is the memory of what has no disk: the outcomes that the ledger has not taken yet.
+// A noBook is the memory of a process: the outcomes that no journal has and the ledger has not taken yet.
 type noBook struct {
 	mu   sync.Mutex
 	owed []coord.Outcome // at most maxOwed
@@ -25,9 +25,13 @@ const (
 var errOwed = errors.New("dispatch: too many outcomes wait for the ledger already")
 
 func (b *noBook) Standing(context.Context, string, string) (Standing, error) {
+	return Standing{Unsettled: b.first()}, nil
+}
+
+func (b *noBook) first() []coord.Outcome {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return Standing{Unsettled: slices.Clone(b.owed[:min(len(b.owed), maxUnsettled)])}, nil
+	return slices.Clone(b.owed[:min(len(b.owed), maxUnsettled)])
 }
 
 func (b *noBook) Outcome(_ context.Context, o coord.Outcome) error {

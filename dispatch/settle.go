@@ -19,7 +19,7 @@ type Settling struct {
 	Finished int // outcomes of the journal that were written into the ledger
 	Voided   int // attempts that were proved never to have started
 	Open     int // own attempts that are left open: running still, or a policy, a probe or a person decides
-	Owed     int // outcomes of the journal that the ledger did not take yet
+	Owed     int // outcomes of the journal, and doubts of this process, that the ledger did not take yet
 }
 
 // Settle brings the ledger up to what this device knows about its own attempts, after a restart and whenever the
@@ -35,9 +35,10 @@ func (d *Dispatcher) Settle(ctx context.Context) (Settling, error) {
 	if err != nil {
 		return done, fmt.Errorf("settle: read the journal: %w", err)
 	}
-	done.Owed = len(st.Unsettled)
+	all := d.untold(st)
+	done.Owed = len(all)
 	unpaid := d.repay(ctx)
-	done.Finished, err = d.settleOutcomes(ctx, st.Unsettled)
+	done.Finished, err = d.settleOutcomes(ctx, all)
 	done.Owed -= done.Finished
 	if err = errors.Join(unpaid, err); err != nil {
 		return done, fmt.Errorf("settle: %w", err)
@@ -157,15 +158,25 @@ func (d *Dispatcher) inTurn(all []coord.Outcome) []coord.Outcome {
 	return slices.Concat(all[next:], all[:next])
 }
 
-// taken notes that the ledger holds these outcomes.
-func (d *Dispatcher) taken(ctx context.Context, all ...coord.Outcome) {
-	if b, ok := d.cfg.Book.(*noBook); ok {
-		b.taken(all)
-		return
+// untold is what the ledger is not known to hold: what the journal has, and the doubts of this process.
+func (d *Dispatcher) untold(st Standing) []coord.Outcome {
+	if !d.journal {
+		return st.Unsettled
 	}
+	return slices.Concat(st.Unsettled, d.memory.first())
+}
+
+// taken notes that the ledger holds these outcomes. Of a doubt the journal is told nothing: its attempt may get an end yet.
+func (d *Dispatcher) taken(ctx context.Context, all ...coord.Outcome) {
+	d.memory.taken(all)
 	var attempts []string
 	for _, o := range all {
-		attempts = append(attempts, o.Attempt.ID)
+		if o.Attempt.State != coord.Open {
+			attempts = append(attempts, o.Attempt.ID)
+		}
+	}
+	if len(attempts) == 0 {
+		return
 	}
 	if err := d.cfg.Book.Settled(ctx, attempts...); err != nil {
 		d.cfg.Logger.Debug("settled attempts not noted", "attempts", attempts, "err", err)

@@ -81,7 +81,7 @@ func (r *run) look(ctx context.Context) decision {
 	}
 	if !r.settled {
 		r.settled = true
-		r.d.settleBriefly(ctx, st.Unsettled)
+		r.d.settleBriefly(ctx, r.d.untold(st))
 	}
 	r.standing = st
 	r.view, err = r.d.fence.Verdict(ctx, r.ask(false))
