@@ -108,8 +108,10 @@ somebody holds. Without a node syncnode config check FILE tells when agents are 
 				return err
 			}
 			rows, err := c.agents(cmd.Context())
-			if err != nil {
-				return toldBy(err)
+			if p, is := errors.AsType[*api.Problem](err); is {
+				return errors.New(p.Detail)
+			} else if err != nil {
+				return err
 			}
 			return printRows(v.out, cmd.OutOrStdout(), rows, "AGENT\tSCHEDULE\tTZ\tNEXT\tOWNER\tHOLDER\tRUNS HERE\tMISSING", func(a api.AgentState) string {
 				next, holder, open := "-", "-", "no"

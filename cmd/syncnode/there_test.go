@@ -1,7 +1,10 @@
 package main
 
 import (
+	"net"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -61,4 +64,27 @@ func TestVerbsOfPeopleUseTheNodeOfTheDataDirectory(t *testing.T) {
 	if _, err := os.Stat(h.dir + "/syncnode/embedded"); err == nil {
 		t.Error("an embedded etcd was made beside the node's")
 	}
+}
+
+// A question that was not answered did nothing; what changes something may have done it.
+func TestOnlyAChangeMayHaveBeenDoneByANodeThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	h := near(t, hosts(t, 1, nil)[0])
+	must(t, os.MkdirAll(filepath.Dir(h.socket()), 0o700))
+	mute, err := net.Listen("unix", h.socket())
+	must(t, err)
+	t.Cleanup(func() { mute.Close() })
+	go func() {
+		for {
+			c, err := mute.Accept()
+			if err != nil {
+				return
+			}
+			c.Close()
+		}
+	}()
+	if p := h.call("agent", "list").want(1, "did not answer"); strings.Contains(p.err.String(), "may have been done") {
+		t.Error(p.err.String())
+	}
+	h.call("agent", "trigger", "a").want(1, "did not answer", "it may have been done")
 }
