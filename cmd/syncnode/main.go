@@ -184,7 +184,7 @@ func defaultsFromEnv(flags *pflag.FlagSet) error {
 			return
 		}
 		if e := flags.Set(f.Name, value); e != nil {
-			err = usagef("invalid value %q of %s for --%s: %v", value, name, f.Name, e)
+			err = flagError(nil, fmt.Errorf("%s: %w", name, e))
 			return
 		}
 		if f.Annotations == nil {

@@ -14,7 +14,7 @@ import (
 // envPrefix begins the name of every variable of ours.
 const envPrefix = "SYNCNODE_"
 
-// flagError says more of a mistake in a flag: what was probably meant, or how a duration is written.
+// flagError says more of a mistake in a flag: what was probably meant, or how a duration is written. cmd is for flags that are not known.
 func flagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	var invalid *pflag.InvalidValueError
