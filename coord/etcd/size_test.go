@@ -32,7 +32,7 @@ func TestACommittedRunLeavesLessThanAKilobyteInEtcd(t *testing.T) {
 		must(t, err)
 		return before.DbSizeInUse, after.DbSizeInUse, len(resp.Kvs), bytes
 	}
-	runs := thorough.Of(2000, 300)
+	runs := thorough.Of(2000, 100)
 	request := long("mailer", "web01-1a2b3c4d")
 	run := func(n int) {
 		t.Helper()
