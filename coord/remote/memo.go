@@ -1,9 +1,21 @@
 package remote
 
-import "sync"
+import (
+	"fmt"
+	"sync"
 
-// maxRefusals is how many refused calls a session remembers.
-const maxRefusals = 10_000
+	"github.com/syncnode/syncnode/coord"
+)
+
+const (
+	// maxRefusals is how many refused calls a session remembers.
+	maxRefusals = 10_000
+	// maxAnswers is of how many it knows the answer, which may bear all that the ledger has of a run.
+	maxAnswers = 64
+)
+
+// errRefusedBefore answers a copy of a call whose answer is forgotten: nothing happened, and nothing will.
+var errRefusedBefore = fmt.Errorf("%w: it is a copy of a call that was refused", coord.ErrNotSent)
 
 // A memo has the last calls of a session that were refused and that a copy could yet carry out, by their ids. The network may
 // deliver one once more when what refused it has gone; nobody would act on the attempt that it opens.
@@ -12,6 +24,8 @@ type memo struct {
 	why    map[string]error
 	calls  []string // a ring
 	oldest int
+	answer [maxAnswers]string // the calls whose answers are known, a ring
+	next   int
 }
 
 // of is what the call was refused with; nil if it was not, or so long ago that it is forgotten.
@@ -35,4 +49,9 @@ func (m *memo) add(call string, why error) {
 		m.why = map[string]error{}
 	}
 	m.why[call] = why
+	if was := m.answer[m.next]; was != "" && m.why[was] != nil {
+		m.why[was] = errRefusedBefore
+	}
+	m.answer[m.next] = call
+	m.next = (m.next + 1) % maxAnswers
 }

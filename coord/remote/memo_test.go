@@ -14,8 +14,15 @@ func TestASessionRemembersItsLastRefusals(t *testing.T) {
 		r.add(strconv.Itoa(i), no)
 	}
 	for i := range more {
-		if kept := r.of(strconv.Itoa(i)) == no; kept != (i >= more-maxRefusals) {
-			t.Fatalf("refusal %d of %d is remembered: %v", i, more, kept)
+		var want error
+		switch {
+		case i >= more-maxAnswers:
+			want = no
+		case i >= more-maxRefusals:
+			want = errRefusedBefore
+		}
+		if got := r.of(strconv.Itoa(i)); got != want {
+			t.Fatalf("of refusal %d of %d is remembered: %v, want %v", i, more, got, want)
 		}
 	}
 	if len(r.why) != maxRefusals || len(r.calls) != maxRefusals {
