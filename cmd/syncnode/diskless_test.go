@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/syncnode/syncnode/api"
+
+	"github.com/syncnode/syncnode/internal/thorough"
 )
 
 // sidecar starts a node that has no disk, and waits until it answers. The only folder that it may write to is that of its socket.
@@ -98,6 +100,9 @@ func TestASidecarRunsOverItsSocketAndKeepsNothing(t *testing.T) {
 }
 
 func TestASidecarIsReadyWithoutItsEtcdAndBeginsNothingThen(t *testing.T) {
+	if !thorough.Asked() {
+		t.Skip("it takes 20 s of a reader's five minutes; it runs with SYNCNODE_CI or SYNCNODE_FULL set")
+	}
 	t.Parallel()
 	way, err := common.get(t).NewClientProxy()
 	must(t, err)
@@ -162,6 +167,9 @@ func TestASidecarThatIsToldToStopTellsTheLedgerWhatItOwes(t *testing.T) {
 }
 
 func TestASidecarThatIsKilledLeavesWhatWasClaimedFreeAndWhatWasBegunInDoubt(t *testing.T) {
+	if !thorough.Asked() {
+		t.Skip("it takes 20 s of a reader's five minutes; it runs with SYNCNODE_CI or SYNCNODE_FULL set")
+	}
 	t.Parallel()
 	h := pod(t, common.get(t).Endpoints(), "sidecar-killed")
 	first := h.sidecar("--device-id", "uid-1")

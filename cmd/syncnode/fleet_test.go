@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -9,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/syncnode/syncnode/internal/thorough"
 )
 
 // storm is for tests that start many processes at once: one of them at a time.
@@ -39,7 +42,7 @@ func TestFiftyOccurrencesThatWaitRunFiftyTimesOneByOneAtDenseEpochs(t *testing.T
 	storm.Lock()
 	defer storm.Unlock()
 	fleet := hosts(t, 5, common.get(t).Endpoints())
-	const n = 50
+	n := thorough.Of(50, 20)
 	ended := make([]*process, n)
 	together(n, func(i int) {
 		ended[i] = fleet[i%5].call("exec", "--agent", "queue", "--occurrence", occ(i), "--if-held", "wait", "--ttl", "60s", "--",
@@ -73,7 +76,7 @@ func TestFiftyJobsAtOnceOnOneDataDirectoryAllCommit(t *testing.T) {
 	storm.Lock()
 	defer storm.Unlock()
 	h := hosts(t, 1, common.get(t).Endpoints())[0]
-	const n = 50
+	n := thorough.Of(50, 20)
 	ended := make([]*process, n)
 	together(n, func(i int) {
 		ended[i] = h.call("exec", "-q", "--agent", "cron-"+occ(i), "--occurrence", "k", "--ttl", "60s", "--", "sh", "-c", "echo ran >>ran")
@@ -87,8 +90,8 @@ func TestFiftyJobsAtOnceOnOneDataDirectoryAllCommit(t *testing.T) {
 	bare := h
 	bare.args = nil
 	p := bare.call("log", "verify").want(0)
-	if !strings.Contains(p.out.String(), "100 own") {
-		t.Errorf("log verify says\n%swant 100 own ops: a pending and an outcome of each job", p.out.String())
+	if want := fmt.Sprintf("%d own", 2*n); !strings.Contains(p.out.String(), want) {
+		t.Errorf("log verify says\n%swant %s ops: a pending and an outcome of each job", p.out.String(), want)
 	}
 }
 
