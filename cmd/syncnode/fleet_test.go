@@ -42,7 +42,7 @@ func TestFiftyOccurrencesThatWaitRunFiftyTimesOneByOneAtDenseEpochs(t *testing.T
 	storm.Lock()
 	defer storm.Unlock()
 	fleet := hosts(t, 5, common.get(t).Endpoints())
-	n := thorough.Of(50, 20)
+	n := thorough.Of(50, 10)
 	ended := make([]*process, n)
 	together(n, func(i int) {
 		ended[i] = fleet[i%5].call("exec", "--agent", "queue", "--occurrence", occ(i), "--if-held", "wait", "--ttl", "60s", "--",
@@ -76,7 +76,7 @@ func TestFiftyJobsAtOnceOnOneDataDirectoryAllCommit(t *testing.T) {
 	storm.Lock()
 	defer storm.Unlock()
 	h := hosts(t, 1, common.get(t).Endpoints())[0]
-	n := thorough.Of(50, 20)
+	n := thorough.Of(50, 10)
 	ended := make([]*process, n)
 	together(n, func(i int) {
 		ended[i] = h.call("exec", "-q", "--agent", "cron-"+occ(i), "--occurrence", "k", "--ttl", "60s", "--", "sh", "-c", "echo ran >>ran")

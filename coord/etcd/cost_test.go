@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/syncnode/syncnode/coord"
+	"github.com/syncnode/syncnode/internal/thorough"
 	"github.com/syncnode/syncnode/test/cluster"
 )
 
@@ -194,7 +195,7 @@ func TestRenewingAThousandAgentsCostsNoProposalAndFewKeepalives(t *testing.T) {
 	c := process(t, cl.Client(t), namespace(), patient)
 	counted := &countingLeases{LeaseClient: c.leases}
 	c.leases = counted
-	const agents = 1000
+	agents := thorough.Of(1000, 100)
 	each := func(most int, f func(agent string) error) error {
 		var g errgroup.Group
 		g.SetLimit(most)
@@ -208,7 +209,7 @@ func TestRenewingAThousandAgentsCostsNoProposalAndFewKeepalives(t *testing.T) {
 		return err
 	}))
 	before := counted.n.Load()
-	costs(t, cl, "renewing 1,000 agents", 0, func() func() error {
+	costs(t, cl, "renewing them", 0, func() func() error {
 		return func() error {
 			return each(agents, func(agent string) error {
 				l, err := c.Renew(bounded(t), agent, "d1", 1, coord.MaxTTL)
@@ -219,7 +220,7 @@ func TestRenewingAThousandAgentsCostsNoProposalAndFewKeepalives(t *testing.T) {
 			})
 		}
 	})
-	if n := counted.n.Load() - before; n == 0 || n > agents/10 {
+	if n := counted.n.Load() - before; n == 0 || int(n) > agents/10 {
 		t.Errorf("%d keepalives for %d agents: they are not shared", n, agents)
 	}
 }
@@ -228,7 +229,7 @@ func TestRevivingManyAgentsCostsOneGrantAndOnePut(t *testing.T) {
 	cl := alone(t)
 	admin := cl.Client(t)
 	c := process(t, admin, namespace(), patient)
-	const agents = 200
+	agents := thorough.Of(200, 50)
 	for i := range agents {
 		_, err := c.Acquire(bounded(t), long(fmt.Sprint("a", i), "d1"))
 		must(t, err)
