@@ -86,19 +86,27 @@ func TestAThousandAgentsAtRestProposeNothing(t *testing.T) {
 	t.Logf("%d agents at rest, 10 being 1: CPU %.1f, memory %.1f, descriptors %.1f", many, all.cpu/max(few.cpu, 0.01), all.memory/few.memory, all.files/few.files)
 }
 
-// The command prints a gigabyte; what the node keeps of it lies on the disk.
-func TestACommandThatPrintsAGigabyteLeavesItsNodeBelow64MiB(t *testing.T) {
+// What the node keeps of what the command prints lies on the disk. Packages node/effect and node/output have the gigabyte.
+func TestACommandThatPrintsMuchLeavesItsNodeBelow64MiB(t *testing.T) {
 	t.Parallel()
 	h := spaced(hosts(t, 1, common.get(t).Endpoints()), "printer")[0]
-	node := h.serve(h.configure(fmt.Sprintf(`
+	node := h.serve(h.configure(`
 version: 1
 agents:
-  printer: { command: [sh, -c, "yes | head -c %d"] }
-`, thorough.Of(1<<30, 1<<27)))...)
+  printer: { ttl: 60s, command: [sh, -c, "yes | head -c 134217728"] }
+`)...)
 	bare := h
 	bare.args = nil
 	bare.call("agent", "trigger", "printer").want(0)
-	eventually(t, "the run is committed", func() bool { return h.committed("printer") == 1 })
+	eventually(t, "the run has ended", func() bool {
+		for _, r := range h.runsOf("printer") {
+			return r.State != "running"
+		}
+		return false
+	})
+	if h.committed("printer") != 1 {
+		t.Errorf("it ended as %+v", h.runsOf("printer"))
+	}
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", node.cmd.Process.Pid))
 	must(t, err)
 	_, rest, _ := strings.Cut(string(status), "VmHWM:")
