@@ -152,7 +152,9 @@ type route struct {
 	maxBody int64
 	raw     bool // the body is not JSON, and its handler reads it
 	stream  bool
-	needs   bool // the node
+	needs   bool     // the node
+	query   []string // the parameters that an operation knows
+	closed  bool     // it knows no others
 }
 
 // An attached is a node as requests use it.
@@ -195,6 +197,7 @@ func New(cfg Config) *Server {
 	for _, m := range cfg.Mounts {
 		s.mount(m)
 	}
+	s.closeQueries()
 	return s
 }
 

@@ -39,10 +39,8 @@ func (s *Server) Document() []byte { return s.document() }
 func (s *Server) Operations() []string {
 	var all []string
 	for path, item := range s.huma.OpenAPI().Paths {
-		for method, op := range map[string]bool{"GET": item.Get != nil, "POST": item.Post != nil, "PUT": item.Put != nil, "DELETE": item.Delete != nil, "PATCH": item.Patch != nil} {
-			if op {
-				all = append(all, method+" "+path)
-			}
+		for method := range operations(item) {
+			all = append(all, method+" "+path)
 		}
 	}
 	slices.Sort(all)

@@ -94,7 +94,11 @@ func (s *Server) limited(w http.ResponseWriter, r *http.Request, rt route) {
 			return
 		}
 	}
-	if p := bounded(w, r, rt); p != nil {
+	p := rt.queried(r.URL.RawQuery)
+	if p == nil {
+		p = bounded(w, r, rt)
+	}
+	if p != nil {
 		p.write(w)
 		return
 	}

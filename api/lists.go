@@ -85,10 +85,21 @@ func pageOf[T any](items []T, next string) *page[T] {
 	return out
 }
 
-type ListQuery struct {
+// A PageQuery asks for a part of a list.
+type PageQuery struct {
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 	Cursor string `query:"cursor" maxLength:"300" doc:"What the last page gave as next"`
+}
+
+// A ListQuery asks for a part of a list of agents' things.
+type ListQuery struct {
+	PageQuery
 	Agent  string `query:"agent" maxLength:"128" doc:"Only this agent"`
+	Device string `query:"device" maxLength:"128" doc:"Only this device"`
+}
+
+type nodesIn struct {
+	PageQuery
 	Device string `query:"device" maxLength:"128" doc:"Only this device"`
 }
 
@@ -197,7 +208,7 @@ func runOf(v coord.View) Run {
 }
 
 // cut gives a page of a sorted list: what comes after the cursor.
-func cut[T any](all []T, key func(T) string, in *ListQuery) *page[T] {
+func cut[T any](all []T, key func(T) string, in *PageQuery) *page[T] {
 	sort.Slice(all, func(i, j int) bool { return key(all[i]) < key(all[j]) })
 	from := sort.Search(len(all), func(i int) bool { return key(all[i]) > in.Cursor })
 	all = all[from:]
@@ -228,7 +239,7 @@ func getLeases(ctx context.Context, n *Node, in *ListQuery) (*page[Lease], error
 		rows[i] = Lease{Agent: l.Agent, Device: l.Device, Epoch: uint64(l.Epoch), TTL: l.TTL.Milliseconds(), Expired: l.Expired,
 			Since: l.Since.UTC(), Run: runNote(l), Host: l.Process.Host, PID: l.Process.PID}
 	}
-	return cut(rows, func(l Lease) string { return l.Agent }, in), nil
+	return cut(rows, func(l Lease) string { return l.Agent }, &in.PageQuery), nil
 }
 
 // runNote is the run that a lease was taken for, if it was.
@@ -242,7 +253,7 @@ func runNote(l coord.Lease) string {
 // nodePrefix begins the agents whose leases say that a node serves a device: see package node.
 const nodePrefix = "node."
 
-func getNodes(ctx context.Context, n *Node, in *ListQuery) (*page[NodeLease], error) {
+func getNodes(ctx context.Context, n *Node, in *nodesIn) (*page[NodeLease], error) {
 	all, err := n.Ledger.Leases(ctx)
 	if err != nil {
 		return nil, err
@@ -254,7 +265,7 @@ func getNodes(ctx context.Context, n *Node, in *ListQuery) (*page[NodeLease], er
 			rows = append(rows, NodeLease{Device: device, Host: l.Process.Host, PID: l.Process.PID, Since: l.Since.UTC(), Expired: l.Expired})
 		}
 	}
-	return cut(rows, func(l NodeLease) string { return l.Device }, in), nil
+	return cut(rows, func(l NodeLease) string { return l.Device }, &in.PageQuery), nil
 }
 
 func getAgents(ctx context.Context, n *Node, in *ListQuery) (*page[AgentState], error) {
@@ -281,5 +292,5 @@ func getAgents(ctx context.Context, n *Node, in *ListQuery) (*page[AgentState], 
 	for _, r := range rows {
 		all = append(all, *r)
 	}
-	return cut(all, func(a AgentState) string { return a.Agent.Agent }, in), nil
+	return cut(all, func(a AgentState) string { return a.Agent.Agent }, &in.PageQuery), nil
 }

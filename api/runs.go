@@ -160,7 +160,7 @@ func mayRun(ctx context.Context, n *Node, run, agent string) (string, error) {
 	return agent, mayAgent(ctx, agent)
 }
 
-// RunPath, ListQuery, AgentPath and Decision are parts of requests: huma reads only exported ones.
+// RunPath, PageQuery, ListQuery, AgentPath and Decision are parts of requests: huma reads only exported ones.
 type RunPath struct {
 	ID string `path:"id" maxLength:"128" doc:"The run id" example:"r1-…"`
 }
