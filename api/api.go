@@ -11,9 +11,10 @@
 // their SHA-256, each in constant time; the owner of the socket may do everything; on a TCP address of this host without
 // tokens anybody here may look and run, and nobody may decide.
 //
-// Bodies have at most 1 MiB, no unknown or repeated field, and no great depth. Connections, requests at one time and the
-// time of each are bounded. Host and Origin are checked, so that a browser cannot be made to speak for its user. A
-// watcher that does not read is dropped.
+// Bodies have at most 1 MiB, no unknown or repeated field, and no great depth; a query has no unknown parameter.
+// Connections, requests at one time and the time of each are bounded; what only reads is refused ReadTime after the etcd
+// of the node fell silent. Host and Origin are checked, so that a browser cannot be made to speak for its user. A watcher
+// that does not read is dropped.
 //
 // The server answers /livez and /readyz from its first moment; everything that needs the node is "not now" (503, nothing
 // was begun) until Attach.
@@ -242,7 +243,15 @@ func add[I, O any](s *Server, role Role, op huma.Operation, h func(context.Conte
 	s.describe(&op, role)
 	s.routes[op.Method+" "+op.Path] = route{role: role, maxBody: MaxBody, needs: true}
 	huma.Register(s.huma, op, func(ctx context.Context, in *I) (*O, error) {
-		out, err := h(ctx, nodeOf(ctx), in)
+		n := nodeOf(ctx)
+		answer := func(ctx context.Context) (*O, error) { return h(ctx, n, in) }
+		var out *O
+		var err error
+		if op.Method == http.MethodGet {
+			out, err = reading(ctx, n, answer)
+		} else {
+			out, err = answer(ctx)
+		}
 		if err != nil {
 			return nil, s.problemOf(ctx, err)
 		}
