@@ -68,7 +68,9 @@ func (s *Server) runRoutes() {
 	add(s, Execute, op("fail", "tell that the effect ended otherwise", 404, 409), postFail)
 	add(s, Execute, op("unclaim", "give a claim up before the fence"), postUnclaim)
 	add(s, Operate, op("resolve", "decide how a run in doubt ended", 404, 409), postResolve)
-	add(s, Operate, op("retry", "permit one more attempt of a failed run", 404, 409), postRetry)
+	retry := op("retry", "permit one more attempt of a failed run", 404, 409)
+	retry.Description = "The node that runs the agent by a schedule begins a run of that schedule within five minutes. Any other begins when somebody claims it, or triggers it by its occurrence."
+	add(s, Operate, retry, postRetry)
 }
 
 // occurrence is what the request names, however it spells it.

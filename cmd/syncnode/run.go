@@ -106,9 +106,21 @@ func nextForRun(v coord.View) string {
 		return fmt.Sprintf("it does not begin while its agent is paused (by %s: %s): `syncnode agent resume %s`", plain(v.Paused.By), plain(v.Paused.Reason), v.Entry.Agent)
 	case len(v.Entry.Attempts) == 0:
 		return "the ledger has nothing of it: it was never begun under this name; it may be run"
+	case permitted(v) && strings.HasPrefix(v.Entry.Occurrence, "at:") && v.Entry.Input == "":
+		return fmt.Sprintf("one more attempt is permitted: a node that runs %s by a schedule which has this instant begins it within five minutes; elsewhere begin it by "+
+			"`syncnode exec --agent %[1]s` with --every or --cron, --at %s and the command", v.Entry.Agent, strings.TrimPrefix(v.Entry.Occurrence, "at:"))
+	case permitted(v):
+		return fmt.Sprintf("one more attempt is permitted, and nothing begins it by itself: begin it by `syncnode exec --agent %s` that names this occurrence, "+
+			"or, if a node has the command in its --config, by `syncnode agent trigger %[1]s --occurrence TEXT`", v.Entry.Agent)
 	default:
 		return "it may be run"
 	}
+}
+
+// permitted says that a person permits one more attempt.
+func permitted(v coord.View) bool {
+	_, yes := v.Entry.Last(func(a coord.Attempt) bool { return a.State == coord.Failed && a.Permitted })
+	return yes
 }
 
 func newRun() *cobra.Command {
@@ -402,7 +414,8 @@ happen overrides the latter.`,
 	return cmd
 }
 
-const runRetryLong = `retry permits one more attempt of a run that is known to have failed. A run in doubt may have happened, so it is refused: find
+const runRetryLong = `retry permits one more attempt of a run that is known to have failed. A node that runs the agent by a schedule begins a run of that
+schedule within five minutes; any other is begun by an exec that names it (with --at, if it was due earlier), or by agent trigger --occurrence. A run in doubt may have happened, so it is refused: find
 out, then say how it ended by syncnode run resolve: --as failed says that it did not happen, and frees the run of the doubt. An
 effect that may happen twice is begun again over a doubt by exec --on-doubt retry.`
 
@@ -425,7 +438,7 @@ func newRunRetry() *cobra.Command {
 	var n runName
 	var d decisionFlags
 	cmd := &cobra.Command{Use: "retry (ID | --agent A --occurrence K) --reason TEXT",
-		Short: "permit one more attempt of a failed run; the next exec that names it begins it", Long: runRetryLong, Args: atMost(1),
+		Short: "permit one more attempt of a failed run; the next exec that names it, or its node, begins it", Long: runRetryLong, Args: atMost(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if d.reason == "" {
 				return usagef("retry needs --reason TEXT, for the record")

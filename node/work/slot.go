@@ -43,6 +43,8 @@ type slot struct {
 
 	unsure []unsure // runs whose end is not known, or may be taken back; newest last
 	sureAt time.Duration
+
+	permitted []time.Time // occurrences that the last search found permitted
 }
 
 func (s *slot) idle() bool { return s.run == "" && !s.busy && !s.noting && !s.loading && !s.moving }
@@ -101,6 +103,7 @@ func (w *Worker) visit(s *slot, now due.Reading) {
 	}
 	w.load(s, now)
 	w.makeSure(s, now)
+	w.beginPermitted(s, now)
 	if s.due == nil || s.busy || s.noting {
 		return
 	}
@@ -140,7 +143,7 @@ func (w *Worker) forget(s *slot) {
 	if s.due != nil {
 		w.miss(s, s.due.Leave())
 	}
-	s.due, s.unsure, s.paused = nil, nil, false
+	s.due, s.unsure, s.permitted, s.paused = nil, nil, nil, false
 }
 
 // retire gives up an agent that is in the file no more. It is true if nothing is left of it.

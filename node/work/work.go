@@ -12,8 +12,9 @@
 // owner. An idle agent whose owner is another node is handed over, one a second; a run is never interrupted for it. If somebody who is no
 // such node holds the agent, the owner decides over what comes due meanwhile.
 //
-// A failed attempt is repeated as the configuration says, under the same lease. A run whose end is not known, or which a person permits
-// to be repeated, is looked at again for as long as it is among the last ones of its agent.
+// A failed attempt is repeated as the configuration says, under the same lease. A run whose end is not known
+// is looked at again for as long as it is among the last ones of its agent. A run of the schedule which a person permits to be repeated
+// is begun again however old it is.
 //
 // When the context of Run ends nothing new begins and idle agents are handed over at once; what runs has File.Drain to end, then it is
 // stopped as its agent's grace says, and its outcome is recorded before Run returns.
@@ -64,9 +65,10 @@ type Runner interface {
 	Run(ctx context.Context, j dispatch.Job) dispatch.Result
 }
 
-// A Ledger tells what is known of a run.
+// A Ledger tells what is known of runs.
 type Ledger interface {
 	Look(ctx context.Context, q coord.Question) (coord.View, error)
+	List(ctx context.Context, f coord.Filter) (coord.Page, error)
 }
 
 // A Log keeps the records of package missed.
@@ -144,6 +146,9 @@ type Worker struct {
 	open   int             // runs and records that Run waits for
 	moveAt time.Duration   // no agent is moved before; on the boot-time clock
 
+	searching bool          // for permitted runs
+	searchAt  time.Duration // no search begins before; on the boot-time clock
+
 	mu     sync.Mutex // guards the rest
 	known  records
 	missed map[string]map[due.Reason]int
@@ -170,6 +175,7 @@ func New(cfg Config, f *config.File) (*Worker, error) {
 	w.base, w.cancel = context.WithCancelCause(context.Background())
 	w.calls, w.hangUp = context.WithCancel(context.Background())
 	w.last, w.file = cfg.Clock(), f
+	w.searchAt = w.last.Boot + permitsFirst
 	return w, nil
 }
 
@@ -275,7 +281,7 @@ func (w *Worker) turn() time.Duration {
 	}
 	next := due.MaxWait
 	if !w.leaving.Load() {
-		next = min(next, w.move(now))
+		next = min(next, w.move(now), w.search(now))
 	}
 	for _, s := range w.slots {
 		if jumped || s.next <= now.Boot {

@@ -387,6 +387,38 @@ func TestAPersonsPermissionForOneMoreAttemptIsUsed(t *testing.T) {
 	})
 }
 
+func TestEachPermissionIsUsedHoweverOldTheRunIs(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.set(time.Second, func(p dispatch.Permit) int { return 1 })
+		l := w.start("a", parse(t, file("")), settings{})
+		bubble.Pass(20*time.Minute + 10*time.Second)
+		var permitted []string
+		for _, n := range []int{2, 3} {
+			v := w.view("report", minute(w, n))
+			_, err := w.store.Process(coord.Process{}).Permit(t.Context(), coord.Resolution{Agent: "report", Run: v.Entry.Run, Attempt: v.Entry.Attempts[0].ID, By: "ada", Reason: "test"})
+			must(t, err)
+			permitted = append(permitted, v.Entry.Run)
+		}
+		w.set(time.Second, func(p dispatch.Permit) int {
+			if p.Run == permitted[0] {
+				return 1 // once more
+			}
+			return 0
+		})
+		bubble.Pass(12 * time.Minute)
+		w.want(minute(w, 2), "failed")
+		w.want(minute(w, 3), "committed")
+		w.want(minute(w, 4), "failed")
+		w.want(minute(w, 30), "committed")
+		l.end()
+		for n, want := range map[int]int{2: 2, 3: 2, 4: 1} {
+			if got := w.count(runID("report", minute(w, n))); got != want {
+				t.Errorf("minute %d: %d effects, want %d", n, got, want)
+			}
+		}
+	})
+}
+
 // again is 1 at the first effect of a run, and 0 after. The world is locked.
 func (w *world) again(run string) int {
 	if len(w.effects[run]) > 1 {

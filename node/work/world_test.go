@@ -289,7 +289,7 @@ func (l *life) step() error {
 }
 
 func (l *life) plan(op string) coordtest.Fault {
-	if op != "Renew" && op != "Leases" && op != "Current" {
+	if op != "Renew" && op != "Leases" && op != "Current" && op != "List" {
 		_ = l.step()
 	}
 	l.mu.Lock()

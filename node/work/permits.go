@@ -1,0 +1,112 @@
+package work
+
+import (
+	"context"
+	"time"
+
+	"github.com/syncnode/syncnode/coord"
+	"github.com/syncnode/syncnode/dispatch"
+	"github.com/syncnode/syncnode/internal/ident"
+	"github.com/syncnode/syncnode/node/config"
+	"github.com/syncnode/syncnode/schedule/due"
+)
+
+const (
+	// permitsEvery is the pause between two searches for runs that a person permits to be begun once more. A search reads all runs of
+	// the agents that this node decides over, since such a run may lie as far back as there are any; permitsFirst is the first pause.
+	permitsEvery = 5 * time.Minute
+	permitsFirst = 30 * time.Second
+	// mostPermits is how many runs of an agent one search brings at most; the next one brings more.
+	mostPermits = 100
+)
+
+// search looks for permitted runs from time to time, one agent after the other, and says when the next search is.
+func (w *Worker) search(now due.Reading) time.Duration {
+	if w.searching {
+		return due.MaxWait
+	}
+	if now.Boot < w.searchAt {
+		return w.searchAt - now.Boot
+	}
+	var agents []config.Agent
+	for _, s := range w.slots {
+		if s.due != nil && s.held {
+			agents = append(agents, s.agent)
+		}
+	}
+	if len(agents) == 0 {
+		w.searchAt = now.Boot + permitsFirst
+		return permitsFirst
+	}
+	w.searching = true
+	w.spawn(func() {
+		for _, a := range agents {
+			if w.calls.Err() != nil {
+				break
+			}
+			runs, err := w.permittedRuns(a)
+			if err != nil {
+				w.log.Debug("runs that may be begun once more cannot be looked for", "agent", a.ID, "err", err)
+			}
+			if len(runs) > 0 {
+				w.post(func() { w.permits(a.ID, runs) })
+			}
+		}
+		w.post(func() { w.searching, w.searchAt = false, w.cfg.Clock().Boot+permitsEvery })
+	})
+	return due.MaxWait
+}
+
+// permittedRuns are the occurrences of an agent's schedule that a person permits to be begun once more.
+func (w *Worker) permittedRuns(a config.Agent) (all []time.Time, err error) {
+	ctx, cancel := context.WithTimeout(w.calls, longest)
+	defer cancel()
+	f := coord.Filter{Agent: a.ID, States: []coord.RunState{coord.RunFree}}
+	for {
+		page, err := w.cfg.Ledger.List(ctx, f)
+		if err != nil {
+			return all, err
+		}
+		for _, v := range page.Views {
+			at, ok := instantOf(a, v.Entry.Occurrence)
+			if !ok || !permitted(v) || v.Entry.Input != "" || v.Paused != nil || v.Recovery != nil {
+				continue
+			}
+			if all = append(all, at); len(all) == mostPermits {
+				return all, nil
+			}
+		}
+		if f.After = page.Next; f.After == "" {
+			return all, nil
+		}
+	}
+}
+
+// instantOf is the instant that an occurrence names, if it is one of the agent's schedule: others name instants of their own.
+func instantOf(a config.Agent, occurrence string) (time.Time, bool) {
+	at, err := time.Parse(time.RFC3339Nano, ident.OccurrenceText(occurrence))
+	if err != nil || ident.AtOccurrence(at) != occurrence {
+		return time.Time{}, false
+	}
+	of, ok := a.Schedule.Prev(at.Add(1))
+	return at, ok && of.Equal(at)
+}
+
+// permits notes what a search found of an agent.
+func (w *Worker) permits(agent string, runs []time.Time) {
+	if s := w.slots[agent]; s != nil && s.due != nil {
+		s.permitted, s.next = runs, 0
+	}
+}
+
+// beginPermitted offers one of the runs that a person permits to be begun once more. The ledger says whether it still may be.
+func (w *Worker) beginPermitted(s *slot, now due.Reading) {
+	if len(s.permitted) == 0 || s.due == nil || !s.held || !s.idle() || s.paused || now.Boot < s.wait {
+		return
+	}
+	at := s.permitted[0]
+	s.permitted = s.permitted[1:]
+	p := w.performance(s, ident.AtOccurrence(at), at)
+	p.job.IfFailed = dispatch.FailedKeep // it may have been begun, and have failed, since
+	w.launch(p)
+}
