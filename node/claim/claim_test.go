@@ -301,6 +301,25 @@ func TestANodeThatDiesBeforeTheBeginLeavesNothingAndAfterItADoubt(t *testing.T) 
 	})
 }
 
+func TestAnEndIsTakenByALaterProcessOfTheDeviceAtOnce(t *testing.T) {
+	for state, want := range map[coord.State]coord.RunState{coord.Committed: coord.RunCommitted, coord.Failed: coord.RunFailed,
+		coord.Void: coord.RunFree, coord.Open: coord.RunInDoubt} {
+		bubble(t, func(t *testing.T, s *memory.Store) {
+			a := newProcess(t, s, "a")
+			st := a.fence(a.claim(ask("1")), "request-1")
+			a.die()
+			b := newProcess(t, s, "a")
+			wantState(t, s, "1", coord.RunRunning) // the lease of the first is not over
+			if got := b.end(st, state); got.State != want || !got.Settled {
+				t.Errorf("told %s: %+v", state, got)
+			}
+			wantState(t, s, "1", want)
+			_, err := b.desk.Claim(t.Context(), ask("2"))
+			wantErr(t, "claim while the lease of the first is not over", err, coord.ErrHeld)
+		})
+	}
+}
+
 func TestAPersonsDecisionIsOverriddenByACommitOnly(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store) {
 		a := newProcess(t, s, "a")

@@ -43,7 +43,6 @@ type Desk struct {
 	closed bool       // no new claims, and no fence
 	byRun  map[string]*claim
 	byID   map[string]*claim
-	gaveUp map[string]bool // attempts whose end was not told in time, until it is told
 	stop   context.Context // ends when open attempts have to stop; set by Run
 	runs   sync.WaitGroup  // of fences; Add under mu while not closed
 }
@@ -62,7 +61,7 @@ func New(cfg Config) (*Desk, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Desk{cfg: cfg, closed: true, byRun: map[string]*claim{}, byID: map[string]*claim{}, gaveUp: map[string]bool{}}, nil
+	return &Desk{cfg: cfg, closed: true, byRun: map[string]*claim{}, byID: map[string]*claim{}}, nil
 }
 
 // Run takes claims until ctx ends. Then nothing new begins, what was claimed and not begun is given up, and attempts that

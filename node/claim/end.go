@@ -124,7 +124,7 @@ func (c *claim) outcome(e End) (Ended, error) {
 }
 
 // late records an end of which no run here waits: it was told before, the client had been given up, or an earlier process
-// began it.
+// began it, whose liveness may be there still: who holds the attempt knows how it ended, and nobody else gets the agent meanwhile.
 func (d *Desk) late(ctx context.Context, e End) (Ended, error) {
 	v, err := d.find(ctx, e.Agent, e.Run)
 	if err != nil {
@@ -138,11 +138,9 @@ func (d *Desk) late(ctx context.Context, e End) (Ended, error) {
 		return Ended{}, fmt.Errorf("%w: run %s has no attempt %s", coord.ErrNotFound, e.Run, e.Attempt)
 	case a.Device != d.cfg.Device:
 		return Ended{}, fmt.Errorf("%w: attempt %s is that of device %s", ErrForeign, a.ID, a.Device)
-	case a.State == coord.Open && a.Running(func(l string) bool { return v.Alive[l] }) && !d.isGivenUp(a.ID):
-		return Ended{}, &coord.VerdictError{Kind: coord.ErrInProgress, Run: e.Run, Attempt: a}
 	}
 	got := Ended{Agent: v.Entry.Agent, Run: e.Run, Attempt: a.ID, Epoch: a.Epoch, State: v.State, Cause: a.Cause, Settled: true}
-	if a.State == e.State {
+	if a.State == e.State && v.State != coord.RunRunning {
 		return got, nil // as it was told before; or in doubt, as it is
 	}
 	if !overrides(a, e.State) {
@@ -167,7 +165,7 @@ func overrides(a coord.Attempt, as coord.State) bool {
 }
 
 func (d *Desk) record(ctx context.Context, entry coord.Entry, a coord.Attempt, e End) (Ended, error) {
-	how := e.ended()
+	how, open := e.ended(), a
 	a.State, a.Result, a.Ended, a.Abandoned, a.By, a.Reason = e.State, e.Result, time.Now().Round(0).UTC(), false, "", ""
 	a.Cause, a.Exit = "", 0
 	switch e.State {
@@ -180,25 +178,21 @@ func (d *Desk) record(ctx context.Context, entry coord.Entry, a coord.Attempt, e
 		}
 	case coord.Void:
 		a.Cause = coord.CauseStart
+	case coord.Open:
+		a.Abandoned, a.Result, a.Ended = true, "", time.Time{}
 	}
 	journaled, stored := d.cfg.Dispatcher.Report(ctx, coord.Outcome{Agent: entry.Agent, Run: entry.Run, Occurrence: entry.Occurrence, Input: entry.Input, Attempt: a})
-	if stored != nil && !journaled {
+	switch {
+	case errors.Is(stored, coord.ErrInProgress):
+		return Ended{}, &coord.VerdictError{Kind: coord.ErrInProgress, Run: entry.Run, Attempt: open}
+	case stored != nil && !journaled:
 		return Ended{}, fmt.Errorf("record the end of attempt %s: %w", a.ID, stored)
 	}
-	d.mu.Lock()
-	delete(d.gaveUp, a.ID)
-	d.mu.Unlock()
-	state := map[coord.State]coord.RunState{coord.Committed: coord.RunCommitted, coord.Failed: coord.RunFailed, coord.Void: coord.RunFree}[e.State]
+	state := map[coord.State]coord.RunState{coord.Committed: coord.RunCommitted, coord.Failed: coord.RunFailed, coord.Void: coord.RunFree, coord.Open: coord.RunInDoubt}[e.State]
 	got := Ended{Agent: entry.Agent, Run: entry.Run, Attempt: a.ID, Epoch: a.Epoch, State: state, Cause: a.Cause, Settled: stored == nil}
 	d.cfg.Events.Publish(events.Event{Kind: events.RunEnded, Agent: got.Agent, Run: got.Run, Occurrence: entry.Occurrence, Attempt: a.ID,
 		Epoch: a.Epoch, State: string(state), Cause: a.Cause})
 	return got, nil
-}
-
-func (d *Desk) isGivenUp(attempt string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.gaveUp[attempt]
 }
 
 // find looks the run up; without an agent, among the runs of this device.

@@ -132,9 +132,6 @@ func (d *Desk) begin(ctx context.Context, c *claim) {
 	c.release(handOverTime) // before anybody hears of the end: the next run may be claimed at once
 	d.mu.Lock()
 	began := c.eff != nil
-	if began && (c.result.State == coord.RunInDoubt || c.result.Unsettled) && len(d.gaveUp) < MaxOpen {
-		d.gaveUp[c.permit.Attempt] = true
-	}
 	d.forgetLocked(c)
 	d.mu.Unlock()
 	if !began {
