@@ -99,6 +99,7 @@ func (c *nodeClient) agents(ctx context.Context) (rows []api.AgentState, err err
 
 func newAgentList() *cobra.Command {
 	var v viaNode
+	var timeout time.Duration
 	cmd := &cobra.Command{Use: "list", Short: "list the agents of a node's configuration: when they are due, and whose they are", Args: noArgs,
 		Long: `list asks the node of the data directory, or the one that --node names, for the agents of its configuration and those that
 somebody holds. Without a node syncnode config check FILE tells when agents are due, and syncnode lease list who holds them.`,
@@ -107,11 +108,16 @@ somebody holds. Without a node syncnode config check FILE tells when agents are 
 			if err != nil {
 				return err
 			}
-			rows, err := c.agents(cmd.Context())
+			if timeout <= 0 {
+				return usagef("--backend-timeout %s: must be above 0", timeout)
+			}
+			ctx, cancel := context.WithTimeoutCause(cmd.Context(), timeout, fmt.Errorf("the node did not answer within %s (--backend-timeout)", timeout))
+			defer cancel()
+			rows, err := c.agents(ctx)
 			if p, is := errors.AsType[*api.Problem](err); is {
 				return errors.New(p.Detail)
 			} else if err != nil {
-				return err
+				return causeOf(ctx, err)
 			}
 			return printRows(v.out, cmd.OutOrStdout(), rows, "AGENT\tSCHEDULE\tTZ\tNEXT\tOWNER\tHOLDER\tRUNS HERE\tMISSING", func(a api.AgentState) string {
 				next, holder, open := "-", "-", "no"
@@ -132,5 +138,6 @@ somebody holds. Without a node syncnode config check FILE tells when agents are 
 			})
 		}}
 	v.register(cmd)
+	registerTimeout(cmd.Flags(), &timeout)
 	return cmd
 }

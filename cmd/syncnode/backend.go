@@ -42,7 +42,11 @@ func (f *backendFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.passwordFile, "password-file", "", "`FILE` with the password of --user")
 	registerDataDir(flags, &f.dataDir)
 	flags.StringVar(&f.deviceID, "device-id", "", "the `ID` of this device; the data directory's own if not given")
-	flags.DurationVar(&f.timeout, "backend-timeout", dispatch.DefaultBackendTimeout, "how long a silent etcd is waited for before anything starts; also a busy one in the data directory, but by exec and serve")
+	registerTimeout(flags, &f.timeout)
+}
+
+func registerTimeout(flags *pflag.FlagSet, timeout *time.Duration) {
+	flags.DurationVar(timeout, "backend-timeout", dispatch.DefaultBackendTimeout, "how long a silent etcd is waited for before anything starts; also a busy one in the data directory, but by exec and serve")
 }
 
 // registerExec adds those that only exec has.
@@ -148,13 +152,20 @@ func (f *backendFlags) ask(cmd *cobra.Command, out *outputFlag, via *nodeFlags, 
 	if err := f.check(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(cmd.Context(), f.timeout, fmt.Errorf("the node did not answer within %s", f.timeout))
+	until := time.Now().Add(f.timeout)
+	ctx, cancel := context.WithDeadlineCause(cmd.Context(), until, fmt.Errorf("the node did not answer within %s (--backend-timeout)", f.timeout))
 	defer cancel()
-	c, err := via.coordinator(ctx, f)
+	n, err := via.serving(ctx, f)
 	switch {
 	case err != nil:
 		return causeOf(ctx, err)
-	case c != nil:
+	case n != nil:
+		ctx, cancel := context.WithDeadlineCause(cmd.Context(), until, fmt.Errorf("node %s answers, but the etcd behind it did not within %s (--backend-timeout)", n.where, f.timeout))
+		defer cancel()
+		c, err := n.ledger(ctx)
+		if err != nil {
+			return causeOf(ctx, err)
+		}
 		defer c.Close(context.WithoutCancel(ctx))
 		return causeOf(ctx, verb(ctx, c))
 	}

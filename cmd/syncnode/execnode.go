@@ -50,7 +50,7 @@ func (x *execution) through(ctx context.Context) (c *nodeClient, info api.NodeIn
 	case err != nil && f.via.node == "" && problemName(err) == "":
 		return nil, info, nil // it died: go on without it
 	case err != nil:
-		return nil, info, fmt.Errorf("node %s: %w", c.where, err)
+		return nil, info, c.told(err)
 	case info.Namespace != f.namespace:
 		return nil, info, fmt.Errorf("the node %s serves namespace %s, not %s: give --namespace %[2]s, or --node none to run without the node", c.where, info.Namespace, f.namespace)
 	case len(f.endpoints) > 0 && !meets(f.endpoints, info.Endpoints):

@@ -35,9 +35,9 @@ func (n *nodeFlags) register(flags *pflag.FlagSet) {
 // askTime bounds one request to a node; the node bounds its own at less.
 const askTime = 30 * time.Second
 
-// coordinator is the ledger as the node has it; nil if no node is to be used. Without --endpoints it is the node of the data
+// serving is the node through which the ledger is asked; nil if none is to be used. Without --endpoints it is the node of the data
 // directory, as for exec: an embedded etcd of the verb's own beside it would be another ledger.
-func (n *nodeFlags) coordinator(ctx context.Context, f *backendFlags) (*remote.Coordinator, error) {
+func (n *nodeFlags) serving(ctx context.Context, f *backendFlags) (*nodeClient, error) {
 	if n.node == "" && len(f.endpoints) > 0 {
 		return nil, nil
 	}
@@ -51,11 +51,19 @@ func (n *nodeFlags) coordinator(ctx context.Context, f *backendFlags) (*remote.C
 	case n.node == "" && (err != nil || info.Namespace != f.namespace):
 		return nil, nil // it is starting or going, or serves another ledger
 	case err != nil:
-		return nil, fmt.Errorf("node %s: %w", c.where, err)
+		return nil, c.told(err)
 	case info.Namespace != f.namespace:
 		return nil, fmt.Errorf("the node %s serves namespace %s, not %s: give --namespace %[2]s", c.where, info.Namespace, f.namespace)
 	}
-	return c.ledger(ctx)
+	return c, nil
+}
+
+// told says which node an error is of.
+func (c *nodeClient) told(err error) error {
+	if _, named := errors.AsType[*silence](err); named {
+		return err
+	}
+	return fmt.Errorf("node %s: %w", c.where, err)
 }
 
 // ledger is the ledger as the node has it, if the node shows it to this caller.

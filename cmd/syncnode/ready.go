@@ -37,7 +37,7 @@ func newReady() *cobra.Command {
 			}
 			var got struct{ Node string }
 			if _, _, err := c.do(ctx, "GET", path, nil, &got); err != nil {
-				return fmt.Errorf("node %s: %w", c.where, err)
+				return c.told(err)
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), got.Node)
 			return nil

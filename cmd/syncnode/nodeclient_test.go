@@ -1,0 +1,75 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/syncnode/syncnode/api"
+)
+
+// said runs a verb in this process: its exit code and what it says.
+func said(t *testing.T, args ...string) (int, string) {
+	t.Helper()
+	var out bytes.Buffer
+	code := run(t.Context(), args, os.Stdin, &out, &out)
+	return code, out.String()
+}
+
+// nodeWithoutEtcd answers what a node knows by itself, and nothing else.
+func nodeWithoutEtcd(t *testing.T) (url string) {
+	t.Helper()
+	stop := make(chan struct{})
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/node" {
+			must(t, json.NewEncoder(w).Encode(api.NodeInfo{Device: "d", Namespace: "default"}))
+			return
+		}
+		select {
+		case <-r.Context().Done():
+		case <-stop:
+		}
+	}))
+	t.Cleanup(func() { close(stop); s.Close() })
+	return s.URL
+}
+
+func TestAVerbThroughANodeWaitsNoLongerThanBackendTimeoutAndSaysForWhat(t *testing.T) {
+	t.Parallel()
+	node := nodeWithoutEtcd(t)
+	for _, verb := range []string{"run list", "run show r1-" + strings.Repeat("a", 52), "agent show a", "agent list", "agent pause a --reason r"} {
+		began := time.Now()
+		code, text := said(t, append(strings.Fields(verb), "--node", node, "--data-dir", t.TempDir(), "--backend-timeout", "300ms")...)
+		want := "node " + node + " answers, but the etcd behind it did not within 300ms (--backend-timeout)"
+		if verb == "agent list" { // it asks the node for more than the ledger
+			want = "the node did not answer within 300ms (--backend-timeout)"
+		}
+		if code != 1 || !strings.Contains(text, want) {
+			t.Errorf("%s: %d, %s\nwant %s", verb, code, text, want)
+		}
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("%s took %s", verb, took)
+		}
+	}
+}
+
+func TestANodeThatDoesNotAnswerIsNamedOnce(t *testing.T) {
+	t.Parallel()
+	gone := "unix:" + t.TempDir() + "/gone.sock"
+	for _, verb := range []string{"ready", "run list", "agent list", "agent show a", "exec --agent a --occurrence 1 --backend-timeout 100ms -- true"} {
+		args := strings.Fields(verb)
+		at := len(args)
+		if args[0] == "exec" {
+			at = 1
+		}
+		args = append(args[:at:at], append([]string{"--node", gone, "--data-dir", t.TempDir()}, args[at:]...)...)
+		if _, text := said(t, args...); strings.Count(text, gone) != 1 || !strings.Contains(text, "did not answer") {
+			t.Errorf("%s says %s", verb, text)
+		}
+	}
+}
