@@ -105,7 +105,8 @@ type nodesIn struct {
 
 type runsIn struct {
 	ListQuery
-	State []string `query:"state" enum:"free,running,in-doubt,failed,committed" doc:"Only runs in these states"`
+	State []string  `query:"state" enum:"free,running,in-doubt,failed,committed" doc:"Only runs in these states"`
+	Since time.Time `query:"since" doc:"Only runs that began or ended then or later: their field since, by the clock of their device" example:"2026-11-30T00:00:00Z"`
 }
 
 type runIn struct {
@@ -119,7 +120,7 @@ func (s *Server) listRoutes() {
 	op := func(id, path, tag, summary string) huma.Operation {
 		return huma.Operation{OperationID: id, Method: http.MethodGet, Path: path, Summary: summary, Tags: []string{tag}}
 	}
-	add(s, Observe, op("runs", "/v1/runs", "runs", "runs of the ledger, by agent and id"), getRuns)
+	add(s, Observe, op("runs", "/v1/runs", "runs", "runs of the ledger, by agent and id: a page is not in the order of time"), getRuns)
 	one := op("run", "/v1/runs/{id}", "runs", "one run with its attempts")
 	one.Errors = []int{404}
 	add(s, Observe, one, getRun)
@@ -129,7 +130,7 @@ func (s *Server) listRoutes() {
 }
 
 func getRuns(ctx context.Context, n *Node, in *runsIn) (*page[Run], error) {
-	f := coord.Filter{Agent: in.Agent, Device: in.Device, Limit: in.Limit, After: in.Cursor}
+	f := coord.Filter{Agent: in.Agent, Device: in.Device, Since: in.Since, Limit: in.Limit, After: in.Cursor}
 	for _, st := range in.State {
 		f.States = append(f.States, coord.RunState(strings.ReplaceAll(st, "-", " ")))
 	}
@@ -190,19 +191,14 @@ func getRun(ctx context.Context, n *Node, in *runIn) (*runOut, error) {
 // runOf shows a run, with the attempt that its state rests on.
 func runOf(v coord.View) Run {
 	e := v.Entry
-	r := Run{Agent: e.Agent, Run: e.Run, Occurrence: e.Occurrence, State: string(v.State), Input: e.Input}
+	r := Run{Agent: e.Agent, Run: e.Run, Occurrence: e.Occurrence, State: string(v.State), Since: v.Since(), Input: e.Input}
 	for _, a := range e.Attempts {
 		r.Attempts = append(r.Attempts, Attempt{ID: a.ID, Device: a.Device, Epoch: uint64(a.Epoch), State: string(a.State),
 			Alive: a.State == coord.Open && v.Alive[a.Liveness], Cause: a.Cause, Exit: a.Exit, Begun: a.Begun, Ended: a.Ended,
 			By: a.By, Reason: a.Reason, Abandoned: a.Abandoned, Permitted: a.Permitted})
 	}
-	want := map[coord.RunState]coord.State{coord.RunCommitted: coord.Committed, coord.RunRunning: coord.Open,
-		coord.RunInDoubt: coord.Open, coord.RunFailed: coord.Failed, coord.RunFree: coord.Void}[v.State]
-	if a, ok := e.Last(func(a coord.Attempt) bool { return a.State == want }); ok {
-		r.Device, r.Epoch, r.Cause, r.Since, r.Result = a.Device, uint64(a.Epoch), a.Cause, a.Begun, a.Result
-		if !a.Ended.IsZero() {
-			r.Since = a.Ended
-		}
+	if a, ok := v.Deciding(); ok {
+		r.Device, r.Epoch, r.Cause, r.Result = a.Device, uint64(a.Epoch), a.Cause, a.Result
 	}
 	return r
 }

@@ -31,7 +31,7 @@ func TestAQueryParameterThatNoOperationKnowsIsRefusedByName(t *testing.T) {
 			}
 		}
 		no := w.want(w.do("GET", "/v1/runs?stat=failed", nil), 400, "invalid-request").text("detail")
-		if want := `there is no parameter "stat"; this operation knows agent, cursor, device, limit, state`; no != want {
+		if want := `there is no parameter "stat"; this operation knows agent, cursor, device, limit, since, state`; no != want {
 			t.Errorf("it says %s, want %s", no, want)
 		}
 		w.want(w.do("GET", "/v1/runs?state=failed&agent=a&device=a&limit=1&cursor=", nil), 200, "")

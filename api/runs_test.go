@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"fmt"
 	"net/http"
 	"os"
 	"strings"
@@ -343,6 +344,34 @@ func TestListsAreCutIntoPages(t *testing.T) {
 		if n := w.want(w.do("GET", "/v1/node", nil), 200, ""); n.text("device") != "a" || n.text("namespace") != "test" {
 			t.Errorf("node: %s", n.raw)
 		}
+	})
+}
+
+func TestRunsSinceAnInstantAreListedOverAllPages(t *testing.T) {
+	inWorld(t, func(w *world) {
+		var at []time.Time
+		for i := range 8 {
+			at = append(at, time.Now().UTC())
+			path, attempt := w.fenced(fmt.Sprint(i))
+			w.want(w.do("POST", path+"/commit", obj{"attempt": attempt}), 200, "")
+			bubble.Pass(time.Hour)
+		}
+		for from, limit := range map[int]int{0: 3, 3: 1, 5: 2, 7: 100} {
+			seen, cursor := map[string]bool{}, ""
+			for {
+				p := w.want(w.do("GET", fmt.Sprintf("/v1/runs?since=%s&limit=%d&cursor=%s", at[from].Format(time.RFC3339), limit, cursor), nil), 200, "")
+				for _, r := range p.body["items"].([]any) {
+					seen[r.(map[string]any)["occurrence"].(string)] = true
+				}
+				if cursor = p.text("next"); cursor == "" {
+					break
+				}
+			}
+			if len(seen) != 8-from || from > 0 && seen["key:"+fmt.Sprint(from-1)] {
+				t.Errorf("since run %d: %v", from, seen)
+			}
+		}
+		w.want(w.do("GET", "/v1/runs?since=yesterday", nil), 400, "invalid-request")
 	})
 }
 

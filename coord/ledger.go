@@ -169,6 +169,8 @@ type Filter struct {
 	Agent  string
 	Device string
 	States []RunState
+	// Since, if set, leaves out runs whose View.Since is before it.
+	Since time.Time
 	// Limit is at most 1000; 0 is 100. After is the cursor that the last page gave.
 	Limit int
 	After string

@@ -1,5 +1,7 @@
 package coord
 
+import "time"
+
 // StateOf is the state of a run: any attempt committed, it is committed; else any open, it is running if
 // one of them runs and in doubt if none does; else any failed that nothing permits to repeat, it is
 // failed; else it is free. alive tells whether a liveness is there; nil means that none is.
@@ -18,6 +20,25 @@ func StateOf(attempts []Attempt, alive func(liveness string) bool) RunState {
 		}
 	}
 	return state
+}
+
+// Deciding is the attempt that the state of the run rests on, and whether there is one.
+func (v View) Deciding() (Attempt, bool) {
+	want := map[RunState]State{RunCommitted: Committed, RunRunning: Open, RunInDoubt: Open, RunFailed: Failed, RunFree: Void}[v.State]
+	return v.Entry.Last(func(a Attempt) bool { return a.State == want })
+}
+
+// Since is when the attempt that the state rests on ended, or began if it has not ended; of the last attempt if there is no such one. It is
+// by the clock of the device that wrote it, and zero if no attempt is kept.
+func (v View) Since() time.Time {
+	a, ok := v.Deciding()
+	if !ok {
+		a, _ = v.Entry.Last(func(Attempt) bool { return true })
+	}
+	if !a.Ended.IsZero() {
+		return a.Ended
+	}
+	return a.Begun
 }
 
 // Running reports whether the attempt is open, its device did not give it up, and its liveness is there.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,6 +35,8 @@ type runRow struct {
 	Count   int    `json:"count,omitempty"`
 	AtLeast bool   `json:"at_least,omitempty"`
 	Open    bool   `json:"open,omitempty"` // it is not over
+
+	at time.Time // Since, or when the last of a gap was due
 }
 
 type attemptRow struct {
@@ -66,26 +69,13 @@ func runRowOf(v coord.View) runRow {
 			Cause: a.Cause, Exit: a.Exit, Begun: rfc3339(a.Begun), Ended: rfc3339(a.Ended), By: a.By, Reason: a.Reason, Abandoned: a.Abandoned,
 		})
 	}
-	if a, ok := deciding(v); ok {
-		r.Device, r.Epoch, r.Cause, r.Since = a.Device, uint64(a.Epoch), a.Cause, rfc3339(a.Begun)
-		if !a.Ended.IsZero() {
-			r.Since = rfc3339(a.Ended)
-		}
+	if a, ok := v.Deciding(); ok {
+		r.Device, r.Epoch, r.Cause = a.Device, uint64(a.Epoch), a.Cause
 	}
+	r.at = v.Since()
+	r.Since = rfc3339(r.at)
 	r.Next = nextForRun(v)
 	return r
-}
-
-// deciding is the attempt that a run's state rests on.
-func deciding(v coord.View) (coord.Attempt, bool) {
-	want := map[coord.RunState]coord.State{coord.RunCommitted: coord.Committed, coord.RunRunning: coord.Open,
-		coord.RunInDoubt: coord.Open, coord.RunFailed: coord.Failed, coord.RunFree: coord.Void}[v.State]
-	for i := len(v.Entry.Attempts) - 1; i >= 0; i-- {
-		if a := v.Entry.Attempts[i]; a.State == want {
-			return a, true
-		}
-	}
-	return coord.Attempt{}, false
 }
 
 func nextForRun(v coord.View) string {
@@ -130,17 +120,47 @@ func newRun() *cobra.Command {
 	return cmd
 }
 
+const runListLong = `list shows the runs of the ledger and what was missed, the newest first: by when a run ended, or began if it has not ended, and when
+the last of a gap was due, each by the clock of its device. The ledger has runs by agent and id: of more than --limit the first of
+that order are shown, which are not the newest. --since 24h looks through all of them for those of the last day.`
+
+// sinceOf is the instant from which on runs are wanted; zero: all.
+func sinceOf(text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if d, err := time.ParseDuration(text); err == nil && d > 0 {
+		return now.Add(-d), nil
+	}
+	if at, err := fromOf(text, time.UTC); err == nil {
+		return at, nil
+	}
+	return time.Time{}, usagef("--since %q: want a time that has gone by, such as 90m or 24h, or an instant such as 2026-03-01T02:30:00Z, 2026-03-01T02:30 or 2026-03-01", text)
+}
+
+// newestFirst orders rows by when they came to be as they are; those of one instant by agent and id.
+func newestFirst(rows []runRow) {
+	slices.SortStableFunc(rows, func(a, b runRow) int {
+		return cmp.Or(b.at.Compare(a.at), strings.Compare(a.Agent, b.Agent), strings.Compare(a.Run, b.Run), strings.Compare(a.Occurrence, b.Occurrence))
+	})
+}
+
 func newRunList() *cobra.Command {
 	var b backendFlags
 	var via nodeFlags
 	var out outputFlag
 	var agent, device string
 	var states []string
+	var since string
 	var limit int
-	cmd := &cobra.Command{Use: "list", Short: "list runs with their state, and since when", Args: noArgs,
+	cmd := &cobra.Command{Use: "list", Short: "list runs with their state, and since when, the newest first", Long: runListLong, Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			filter := coord.Filter{Agent: agent, Device: device}
 			if err := checkGiven("agent", agent, "device", device); err != nil {
+				return err
+			}
+			var err error
+			if filter.Since, err = sinceOf(since, time.Now()); err != nil {
 				return err
 			}
 			gaps := len(states) == 0 || slices.Contains(states, stateMissed)
@@ -165,7 +185,7 @@ func newRunList() *cobra.Command {
 					}
 				}
 				if more {
-					fmt.Fprintf(cmd.ErrOrStderr(), "syncnode: these are the first %d by agent and id, there are more: --limit N, --agent A or --state S\n", len(views))
+					fmt.Fprintf(cmd.ErrOrStderr(), "syncnode: these are the first %d by agent and id, not the newest ones; there are more: --since 24h, --limit N, --agent A or --state S\n", len(views))
 				}
 				rows := make([]runRow, len(views))
 				for i, v := range views {
@@ -177,8 +197,10 @@ func newRunList() *cobra.Command {
 						return err
 					}
 					missed = append(missed, via.openGaps(ctx, &b, c.Generation(), filter)...)
-					rows = append(rows, missed[max(0, len(missed)-max(1, limit-len(rows))):]...)
+					newestFirst(missed)
+					rows = append(rows, missed[:min(len(missed), max(1, limit-len(rows)))]...)
 				}
+				newestFirst(rows)
 				return printRows(out, cmd.OutOrStdout(), rows, "AGENT\tRUN\tSTATE\tCAUSE\tDEVICE\tEPOCH\tSINCE\tOCCURRENCE", func(r runRow) string {
 					return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s", r.Agent, dash(r.Run), r.shown(), dash(r.Cause), dash(r.Device), r.Epoch, dash(r.Since), r.span())
 				})
@@ -190,6 +212,7 @@ func newRunList() *cobra.Command {
 	registerAgent(cmd.Flags(), &agent)
 	cmd.Flags().StringVar(&device, "device", "", "only runs with an attempt of this `DEVICE`")
 	cmd.Flags().StringSliceVar(&states, "state", nil, "only those in these `STATES`: running, in-doubt, failed, committed, free, missed")
+	cmd.Flags().StringVar(&since, "since", "", "only those that began, ended or were missed within this `TIME`: 90m, 24h; or from an instant on: 2026-03-01T02:30:00Z, or without an offset in UTC")
 	cmd.Flags().IntVar(&limit, "limit", 1000, "at most this many")
 	return cmd
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/syncnode/syncnode/api"
@@ -22,7 +20,7 @@ const stateMissed = "missed"
 // missedRow is a gap as lists show it.
 func missedRow(g missed.Gap, device string) runRow {
 	first, last := g.First.UTC().Format(time.RFC3339), g.Last.UTC().Format(time.RFC3339)
-	r := runRow{Agent: g.Agent, State: stateMissed, Cause: string(g.Reason), Device: device, Occurrence: "at:" + first, Count: g.Count, AtLeast: g.AtLeast,
+	r := runRow{Agent: g.Agent, State: stateMissed, Cause: string(g.Reason), Device: device, Occurrence: "at:" + first, Count: g.Count, AtLeast: g.AtLeast, at: g.Last,
 		Next: "it was not begun, and is not begun any more"}
 	if g.Count > 1 {
 		r.Last = "at:" + last
@@ -57,7 +55,7 @@ func (n *nodeFlags) openGaps(ctx context.Context, b *backendFlags, generation st
 		return nil
 	}
 	for _, a := range agents {
-		if g := a.Missing; g != nil && (want.Agent == "" || want.Agent == a.Agent.Agent) {
+		if g := a.Missing; g != nil && (want.Agent == "" || want.Agent == a.Agent.Agent) && !g.Last.Before(want.Since) {
 			r := missedRow(missed.Gap{Agent: a.Agent.Agent, Missed: due.Missed{Reason: due.Reason(g.Reason), First: g.First, Last: g.Last, Count: g.Count, AtLeast: g.AtLeast}}, info.Device)
 			r.Open, r.Next = true, "its occurrences are not begun as long as this lasts; it is recorded when it is over"
 			all = append(all, r)
@@ -112,7 +110,7 @@ func (f *backendFlags) missedRows(ctx context.Context, generation string, want c
 				continue
 			}
 			g, _ := missed.Parse(e.Op.Payload)
-			if g == nil || want.Agent != "" && g.Agent != want.Agent || want.Device != "" && e.Op.Device != want.Device {
+			if g == nil || want.Agent != "" && g.Agent != want.Agent || want.Device != "" && e.Op.Device != want.Device || g.Last.Before(want.Since) {
 				continue
 			}
 			if _, twice := rows[*g]; !twice {
@@ -124,6 +122,5 @@ func (f *backendFlags) missedRows(ctx context.Context, generation string, want c
 	for _, r := range rows {
 		all = append(all, r)
 	}
-	slices.SortFunc(all, func(a, b runRow) int { return strings.Compare(a.Agent+" "+a.Occurrence, b.Agent+" "+b.Occurrence) })
 	return all, nil
 }

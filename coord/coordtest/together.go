@@ -3,6 +3,7 @@ package coordtest
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/syncnode/syncnode/coord"
 )
@@ -182,7 +183,7 @@ var lists = []test{
 			}
 		}
 	}},
-	{"the filter selects by agent, device and state", func(e *env) {
+	{"the filter selects by agent, device, state and time", func(e *env) {
 		c, l := e.holder("d1")
 		e.ran(c, l, 1, coord.Committed)
 		e.ran(c, l, 2, coord.Failed)
@@ -202,6 +203,10 @@ var lists = []test{
 			{coord.Filter{States: []coord.RunState{coord.RunFailed}}, []string{name("a", 2)}},
 			{coord.Filter{States: []coord.RunState{coord.RunRunning}, Limit: 1}, []string{name("a", 3), name("b", 4)}},
 			{coord.Filter{States: []coord.RunState{coord.RunInDoubt}}, nil},
+			{coord.Filter{Since: time.Unix(2, 0), Limit: 1}, []string{name("a", 2), name("a", 1), name("a", 3), name("b", 4)}}, // what ended did so then
+			{coord.Filter{Since: time.Unix(3, 0), Limit: 1}, []string{name("a", 3), name("b", 4)}},
+			{coord.Filter{Since: time.Unix(3, 0), Agent: "a"}, []string{name("a", 3)}},
+			{coord.Filter{Since: time.Now().AddDate(1, 0, 0)}, nil},
 		} {
 			if got := e.pages(c, one.f); !slices.Equal(got, one.want) {
 				e.Errorf("%+v: got %v, want %v", one.f, got, one.want)

@@ -191,6 +191,7 @@ type (
 		Agent  string           `json:"agent"`
 		Device string           `json:"device"`
 		States []coord.RunState `json:"states"`
+		Since  time.Time        `json:"since,omitzero"`
 		Limit  int              `json:"limit"`
 		After  string           `json:"after"`
 	}

@@ -84,6 +84,9 @@ func Matches(f coord.Filter, v coord.View) bool {
 			return false
 		}
 	}
+	if !f.Since.IsZero() && v.Since().Before(f.Since) {
+		return false
+	}
 	for _, s := range f.States {
 		if s == v.State {
 			return true

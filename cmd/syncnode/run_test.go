@@ -1,0 +1,43 @@
+package main
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+func TestRunsAreListedTheNewestFirst(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+	want := []runRow{
+		{Run: "r1-5", Agent: "z", at: at.Add(time.Hour)}, {Agent: "z", State: stateMissed, Occurrence: "at:1", at: at.Add(time.Minute)},
+		{Run: "r1-1", Agent: "a", at: at}, {Run: "r1-2", Agent: "a", at: at}, {Run: "r1-0", Agent: "b", at: at}, {Run: "r1-9", Agent: "a"},
+	}
+	got := slices.Clone(want)
+	rand.Shuffle(len(got), func(i, j int) { got[i], got[j] = got[j], got[i] })
+	newestFirst(got)
+	for i := range want {
+		if got[i].Run != want[i].Run || !got[i].at.Equal(want[i].at) {
+			t.Fatalf("row %d is %+v, want %+v", i, got[i], want[i])
+		}
+	}
+}
+
+func TestSinceIsATimeThatHasGoneByOrAnInstant(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for text, want := range map[string]time.Time{
+		"": {}, "90m": now.Add(-90 * time.Minute), "24h": now.Add(-24 * time.Hour), "2026-02-28T01:00:00+01:00": time.Date(2026, 2, 28, 0, 0, 0, 0, time.UTC),
+		"2026-02-28": time.Date(2026, 2, 28, 0, 0, 0, 0, time.UTC), "2026-02-28 03:04": time.Date(2026, 2, 28, 3, 4, 0, 0, time.UTC),
+	} {
+		if got, err := sinceOf(text, now); err != nil || !got.Equal(want) {
+			t.Errorf("--since %q is %s, %v, want %s", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"0s", "-1h", "yesterday", "5", "12:00"} {
+		if code, _ := said(t, "run", "list", "--since", text); code != exitUsage {
+			t.Errorf("--since %q gives %d, want %d", text, code, exitUsage)
+		}
+	}
+}
