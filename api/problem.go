@@ -13,6 +13,7 @@ import (
 
 	"github.com/syncnode/syncnode/coord"
 	"github.com/syncnode/syncnode/dispatch"
+	"github.com/syncnode/syncnode/internal/telling"
 	"github.com/syncnode/syncnode/node/claim"
 )
 
@@ -127,7 +128,7 @@ var kinds = map[string]kind{
 // problem makes a problem of a kind.
 func problem(name, format string, args ...any) *Problem {
 	k := kinds[name]
-	p := &Problem{Type: "/problems/" + name, Title: k.title, Status: k.status, Executed: k.executed, Detail: fmt.Sprintf(format, args...)}
+	p := &Problem{Type: "/problems/" + name, Title: k.title, Status: k.status, Executed: k.executed, Detail: telling.Text(fmt.Sprintf(format, args...))}
 	if k.status == http.StatusServiceUnavailable || k.status == http.StatusTooManyRequests {
 		p.after = time.Second
 	}
@@ -235,7 +236,7 @@ func (p *Problem) about(err error) {
 	}
 	if c, ok := errors.AsType[*ConfigError](err); ok {
 		for _, text := range c.Mistakes {
-			p.Errors = append(p.Errors, Wrong{Message: text})
+			p.Errors = append(p.Errors, Wrong{Message: telling.Text(text)})
 		}
 	}
 	if m, ok := errors.AsType[*coord.MovedError](err); ok {

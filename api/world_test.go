@@ -183,6 +183,11 @@ func (w *world) want(a answer, status int, problem string) answer {
 	if e := a.text("executed"); e != "no" && e != "maybe" && e != "yes" || a.text("title") == "" || a.body["status"] != float64(a.status) {
 		w.t.Errorf("not a whole problem: %s", a.raw)
 	}
+	for _, name := range []string{"coord: ", "claim: ", "hold: ", "api: ", "dispatch: "} {
+		if strings.Contains(a.text("detail"), name) {
+			w.t.Errorf("a refusal names a Go package: %s", a.raw)
+		}
+	}
 	if (a.status == 503 || a.status == 429) && a.header.Get("Retry-After") == "" {
 		w.t.Errorf("%d without Retry-After", a.status)
 	}

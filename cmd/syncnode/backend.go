@@ -212,7 +212,7 @@ func logger(own *slog.Logger) *slog.Logger {
 	if own != nil {
 		return own
 	}
-	return slog.New(untold{slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})})
+	return slog.New(untold{slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn, ReplaceAttr: toldAttr})})
 }
 
 // untold drops the end of a run, which exec tells itself.

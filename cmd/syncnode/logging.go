@@ -5,6 +5,8 @@ import (
 	"log/slog"
 
 	"github.com/spf13/pflag"
+
+	"github.com/syncnode/syncnode/internal/telling"
 )
 
 // loggingFlags say how a node writes its log.
@@ -26,7 +28,7 @@ func (f *loggingFlags) open(w io.Writer) (*slog.Logger, error) {
 	if !ok {
 		return nil, usagef("--log-level %q: want debug, info, warn or error", f.level)
 	}
-	options := &slog.HandlerOptions{Level: level}
+	options := &slog.HandlerOptions{Level: level, ReplaceAttr: toldAttr}
 	switch f.format {
 	case "text":
 		return slog.New(slog.NewTextHandler(w, options)), nil
@@ -34,4 +36,12 @@ func (f *loggingFlags) open(w io.Writer) (*slog.Logger, error) {
 		return slog.New(slog.NewJSONHandler(w, options)), nil
 	}
 	return nil, usagef("--log-format %q: want text or json", f.format)
+}
+
+// toldAttr writes what errors say as it is told to people.
+func toldAttr(_ []string, a slog.Attr) slog.Attr {
+	if err, ok := a.Value.Any().(error); ok {
+		a.Value = slog.StringValue(telling.Text(err.Error()))
+	}
+	return a
 }

@@ -3,8 +3,13 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/syncnode/syncnode/coord"
+	"github.com/syncnode/syncnode/relay"
 )
 
 func TestTheLogOfANodeIsJSONWhereItIsAskedFor(t *testing.T) {
@@ -43,5 +48,18 @@ func TestNothingBelowTheLevelIsLogged(t *testing.T) {
 	log.Warn("told")
 	if got := out.String(); strings.Contains(got, "quiet") || !strings.Contains(got, "told") {
 		t.Errorf("%q", got)
+	}
+}
+
+func TestTheLogDoesNotSayWhichGoPackageAnErrorIsOf(t *testing.T) {
+	t.Parallel()
+	for _, format := range []string{"text", "json"} {
+		var out bytes.Buffer
+		log, err := (&loggingFlags{format: format, level: "warn"}).open(&out)
+		must(t, err)
+		log.Warn("failed", "err", fmt.Errorf("pump: %w", errors.Join(coord.ErrNotSent, relay.ErrFull)))
+		if got := out.String(); !strings.Contains(got, "pump: not sent, nothing happened; full") {
+			t.Errorf("%s: %q", format, got)
+		}
 	}
 }

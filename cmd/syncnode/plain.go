@@ -2,10 +2,11 @@ package main
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/syncnode/syncnode/internal/telling"
 )
 
 // plain is s as it may be shown to a person: on one line, and unable to move the cursor, clear the screen or turn the
@@ -25,14 +26,8 @@ func plain(s string) string {
 	return out.String()
 }
 
-// told is a message as it may be shown: errors that were joined follow one another on the line, and what they call themselves in Go, the
-// name of their package, is left out.
-func told(message string) string {
-	return plain(packageName.ReplaceAllString(strings.ReplaceAll(message, "\n", "; "), "$1"))
-}
-
-// packageName is the name of a package where an error begins.
-var packageName = regexp.MustCompile(`(^|: |; |\()(?:(?:coord|relay|journal|session|checkpoint|seal|oplog|fold|identity|index|embedded|node|dispatch|fence): )+`)
+// told is a message as it may be shown.
+func told(message string) string { return plain(telling.Text(message)) }
 
 func misleads(r rune) bool {
 	return r != '\t' && unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029' || r == utf8.RuneError

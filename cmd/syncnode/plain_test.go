@@ -22,20 +22,6 @@ func TestWhatOthersWroteCannotForgeALineOrMoveTheCursor(t *testing.T) {
 	}
 }
 
-func TestAMessageDoesNotSayWhichGoPackageAnErrorIsOf(t *testing.T) {
-	for in, want := range map[string]string{
-		"no etcd endpoint answers: coord: not sent, nothing happened: dial": "no etcd endpoint answers: not sent, nothing happened: dial",
-		"relay: relay: full\njournal: poisoned":                             "full; poisoned",
-		"pump: relay: coord: x (seal: no key)":                              "pump: x (no key)",
-		"the other relay: gone":                                             "the other relay: gone",
-		"was not run: agent relay: busy":                                    "was not run: agent relay: busy",
-	} {
-		if got := told(in); got != want {
-			t.Errorf("%q is told as %q, want %q", in, got, want)
-		}
-	}
-}
-
 func TestAReasonCannotForgeAnAttempt(t *testing.T) {
 	t.Parallel()
 	h := hosts(t, 1, common.get(t).Endpoints())[0]

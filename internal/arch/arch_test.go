@@ -21,6 +21,7 @@ const module = "github.com/syncnode/syncnode/"
 var may = map[string][]string{
 	// Leaves: each does one thing and knows nothing of the rest.
 	"internal/bubble":   {}, // tests alone import it
+	"internal/telling":  {},
 	"internal/thorough": {}, // tests alone import it
 	"internal/ident":    {},
 	"internal/child":    {},
@@ -79,7 +80,7 @@ var may = map[string][]string{
 	"node/claim":       {"coord", "dispatch", "node/events", "node/hold", "internal/ident"},
 	"node/metrics":     {"coord", "dispatch", "node/events", "node/hold", "node/output", "oplog", "relay", "schedule/due", "seal", "session"},
 	"client":           {"internal/wire"},
-	"api":              {"coord", "dispatch", "node/claim", "node/events", "internal/ident"},
+	"api":              {"coord", "dispatch", "node/claim", "node/events", "internal/ident", "internal/telling"},
 	"node/missed":      {"oplog", "schedule", "schedule/due", "internal/ident"},
 	"node/work":        {"coord", "dispatch", "schedule", "schedule/due", "node/config", "node/hold", "node/owner", "node/missed", "internal/ident"},
 }
