@@ -27,14 +27,14 @@ const LongestRescue = 10 * time.Minute
 
 // rescueLoop looks for a recovery gate, which costs a read each time.
 func (n *Node) rescueLoop(ctx context.Context) {
-	told := change{log: n.log, what: "offer to a ledger that went back"}
+	told := change{log: n.log, what: "the look for a recovery gate, or the offer under it,"}
 	gate := false
 	for {
 		r, err := n.rescue(ctx)
 		if n.ended(ctx, err) {
 			return
 		}
-		told.note(err, trouble{"this device's journal could not be offered yet", slog.LevelWarn})
+		told.note(err, r.trouble())
 		if err == nil {
 			n.tellGate(gate, r)
 			n.cfg.Observer.Gate(r.Gate)
@@ -44,6 +44,14 @@ func (n *Node) rescueLoop(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// trouble says which of the two failed: without a gate the ledger did not go back, as far as is known, and nothing was to be offered.
+func (r Rescued) trouble() trouble {
+	if r.Gate {
+		return trouble{"this device's journal could not be offered yet", slog.LevelWarn}
+	}
+	return trouble{"the ledger could not be asked", slog.LevelWarn}
 }
 
 func (n *Node) rescue(ctx context.Context) (Rescued, error) {

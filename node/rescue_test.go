@@ -44,14 +44,16 @@ func TestANodeOffersUnderAGateByItselfAndTellsItOnce(t *testing.T) {
 			bubble.Pass(4 * node.DefaultSettleEvery)
 		}
 		pass()
-		r.answers(node.Rescued{Gate: true}, errors.New("unreachable"))
+		r.answers(node.Rescued{}, errors.New("unreachable"))
+		pass()
+		r.answers(node.Rescued{Gate: true}, errors.New("unreadable"))
 		pass()
 		r.answers(node.Rescued{Gate: true, Offered: true, Written: 3}, nil)
 		pass()
 		r.answers(node.Rescued{}, nil)
 		pass()
 		stop()
-		for text, want := range map[string]int{"the recovery gate is set": 1, "the recovery gate is lifted": 1, "written=3": 1, "could not be offered yet": 1} {
+		for text, want := range map[string]int{"the recovery gate is set": 1, "the recovery gate is lifted": 1, "written=3": 1, "could not be offered yet": 1, "the ledger could not be asked": 1} {
 			if got := strings.Count(w.log.String(), text); got != want {
 				t.Errorf("%q was told %d times, want %d\n%s", text, got, want, w.log.String())
 			}
