@@ -136,8 +136,11 @@ func loadConfig(cmd *cobra.Command, path string) (*config.File, error) {
 	} else {
 		f, err = config.Load(path)
 	}
-	if !errors.Is(err, config.ErrInvalid) {
-		return f, err
+	switch {
+	case err == nil:
+		return f, nil
+	case !errors.Is(err, config.ErrInvalid):
+		return nil, &exitError{exitUsage, err} // there is no such file, or it cannot be read: none that could be right
 	}
 	for line := range strings.SplitSeq(err.Error(), "\n") {
 		fmt.Fprintln(cmd.ErrOrStderr(), plain(line))
