@@ -35,7 +35,7 @@ type Attempt struct {
 	Device    string    `json:"device"`
 	Epoch     uint64    `json:"epoch"`
 	State     string    `json:"state" enum:"open,void,failed,committed"`
-	Alive     bool      `json:"alive,omitempty" doc:"Open, and its process is there"`
+	Alive     bool      `json:"alive,omitempty" doc:"Open, and the process that began it, a node or an exec, is there; a client of the API may be gone"`
 	Cause     string    `json:"cause,omitempty"`
 	Exit      int       `json:"exit_code"`
 	Begun     time.Time `json:"begun,omitzero"`

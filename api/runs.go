@@ -385,7 +385,7 @@ type resolveIn struct {
 	Body struct {
 		Decision
 		As    string `json:"as" enum:"committed,failed" doc:"committed: it happened. failed: it did not, and the run is free"`
-		Force bool   `json:"force,omitempty" doc:"Also while the attempt's process is alive"`
+		Force bool   `json:"force,omitempty" doc:"Also while the process that began the attempt, a node or an exec, is alive"`
 	}
 }
 

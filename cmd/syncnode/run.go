@@ -334,10 +334,12 @@ func printRun(cmd *cobra.Command, out outputFlag, r runRow) error {
 		switch {
 		case a.Ended != "":
 			fmt.Fprintf(&text, "  ended %s", a.Ended)
+		case a.Alive && a.Abandoned:
+			text.WriteString("  the process that began it is alive, and did not see its end; look for what it started")
 		case a.Alive:
-			text.WriteString("  its process is alive")
+			text.WriteString("  the process that began it is alive")
 		default:
-			text.WriteString("  its process is gone; look for what it started")
+			text.WriteString("  the process that began it is gone; look for what it started")
 		}
 		if a.By != "" {
 			fmt.Fprintf(&text, "  by %s: %s", plain(a.By), plain(a.Reason))
@@ -419,7 +421,7 @@ happen overrides the latter.`,
 				r.As = state
 				v, err = c.Resolve(ctx, r)
 				if errors.Is(err, coord.ErrInProgress) {
-					return fmt.Errorf("%w; its process is alive, nothing was changed: wait for its end, or say --force", err)
+					return fmt.Errorf("%w; the process that began it, a node or an exec, is alive, nothing was changed: wait for its end, or say --force", err)
 				}
 				if err != nil {
 					return err
@@ -433,7 +435,7 @@ happen overrides the latter.`,
 	n.register(cmd)
 	d.register(cmd)
 	cmd.Flags().StringVar(&as, "as", "", "the `END`: committed (it happened) or failed (it did not)")
-	cmd.Flags().BoolVar(&d.force, "force", false, "also while the attempt's process is alive")
+	cmd.Flags().BoolVar(&d.force, "force", false, "also while the process that began the attempt, a node or an exec, is alive")
 	return cmd
 }
 

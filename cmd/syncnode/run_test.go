@@ -1,10 +1,16 @@
 package main
 
 import (
+	"bytes"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/syncnode/syncnode/coord"
 )
 
 func TestRunsAreListedTheNewestFirst(t *testing.T) {
@@ -38,6 +44,29 @@ func TestSinceIsATimeThatHasGoneByOrAnInstant(t *testing.T) {
 	for _, text := range []string{"0s", "-1h", "yesterday", "5", "12:00"} {
 		if code, _ := said(t, "run", "list", "--since", text); code != exitUsage {
 			t.Errorf("--since %q gives %d, want %d", text, code, exitUsage)
+		}
+	}
+}
+
+func TestARunShowsWhoBeganItAndWhetherThatProcessIsThere(t *testing.T) {
+	t.Parallel()
+	for want, a := range map[string]coord.Attempt{
+		"the process that began it is alive\n":                                                    {},
+		"the process that began it is alive, and did not see its end; look for what it started\n": {Abandoned: true},
+		"the process that began it is gone; look for what it started\n":                           {Liveness: "gone"},
+	} {
+		a.ID, a.State = "x", coord.Open
+		if a.Liveness == "" {
+			a.Liveness = "node"
+		}
+		v := coord.View{Found: true, Entry: coord.Entry{Agent: "a", Run: "r", Attempts: []coord.Attempt{a}}, Alive: map[string]bool{"node": true}}
+		v.State = coord.StateOf(v.Entry.Attempts, func(l string) bool { return v.Alive[l] })
+		var out bytes.Buffer
+		cmd := &cobra.Command{}
+		cmd.SetOut(&out)
+		must(t, printRun(cmd, outputFlag{"text"}, runRowOf(v)))
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%+v is shown as\n%s\nwant %q", a, &out, want)
 		}
 	}
 }
