@@ -79,6 +79,7 @@ func (f *serveFlags) serveDiskless(ctx context.Context, door *door, conf *config
 		return err
 	}
 	defer s.show(nil, c)()
+	f.started = true
 	s.log.Info("serving", "device", be.device, "namespace", f.namespace, "generation", be.coordinator.Generation(), "journal", "none")
 	err = s.together(ctx, n, c)
 	lastOffer(context.WithoutCancel(ctx), d, s.log)

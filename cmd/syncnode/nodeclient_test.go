@@ -73,3 +73,25 @@ func TestANodeThatDoesNotAnswerIsNamedOnce(t *testing.T) {
 		}
 	}
 }
+
+func TestAServeThatDoesNotComeToServingSaysThatNothingWasStarted(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	must(t, os.WriteFile(dir+"/wrong.yaml", []byte("version: 1\nagentz: {}\n"), 0o600))
+	for args, want := range map[string]int{
+		"--data-dir /proc/nothing":                                                            1,
+		"--data-dir " + dir + "/a --listen unix:/proc/nothing/s":                              1,
+		"--data-dir " + dir + "/b --config " + dir + "/none.yaml":                             2,
+		"--data-dir " + dir + "/b --config " + dir + "/wrong.yaml":                            2,
+		"--data-dir " + dir + "/c --endpoints http://127.0.0.1:1 --backend-timeout 300ms":     1,
+		"--data-dir " + dir + "/d --member-name other --member-cluster n1=http://127.0.0.1:1": 1,
+	} {
+		code, text := said(t, append([]string{"serve"}, strings.Fields(args)...)...)
+		if code != want || strings.Count(text, "; nothing was started") != 1 || strings.Contains(text, ";;") || strings.Contains(text, "; \n") || strings.Contains(text, "; ;") {
+			t.Errorf("serve %s: %d, want %d\n%s", args, code, want, text)
+		}
+		if strings.Contains(args, "member-name") && !strings.Contains(text, `member "other" is not in the cluster`) {
+			t.Errorf("serve %s: %s", args, text)
+		}
+	}
+}

@@ -29,6 +29,7 @@ type serveFlags struct {
 	member     embedded.Member
 	config     string
 	start      time.Duration
+	started    bool // it came to serving
 }
 
 const serveLong = `serve keeps this device going: it exchanges the device's log with its peers through the relay, and brings into
@@ -122,7 +123,7 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	}
 	conf, err := f.configured(cmd)
 	if err != nil {
-		return err
+		return notStarted(err)
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
@@ -136,10 +137,26 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	f.log = log
 	door, err := f.api.open(f.dataDir, log, fail)
 	if err != nil {
-		return err
+		return notStarted(err)
 	}
 	conf.log = log
-	return errors.Join(f.behind(ctx, door, conf, fail), door.close())
+	err = f.behind(ctx, door, conf, fail)
+	if !f.started {
+		err = notStarted(err)
+	}
+	return errors.Join(err, door.close())
+}
+
+// notStarted says of what ended a serve that it did not come to serving.
+func notStarted(err error) error {
+	exit, ok := errors.AsType[*exitError](err)
+	switch {
+	case err == nil, ok && exit.err == nil:
+		return err
+	case ok:
+		return &exitError{exit.code, notStarted(exit.err)}
+	}
+	return fmt.Errorf("%w; nothing was started", err)
 }
 
 // configured reads the configuration, before anything else is done.
@@ -218,7 +235,7 @@ func (f *serveFlags) join(ctx context.Context) (*embedded.Server, error) {
 		if used.Peers {
 			flag = "--member-peer-listen"
 		}
-		return nil, fmt.Errorf("%w; nothing was started: end what listens there, or give another %s", err, flag)
+		return nil, fmt.Errorf("%w: end what listens there, or give another %s", err, flag)
 	}
 	return server, err
 }

@@ -37,7 +37,7 @@ type serving struct {
 func (f *serveFlags) serve(ctx context.Context, door *door, conf *configured) error {
 	be, err := f.open(ctx, use{agent: "serve", write: true, wait: defaultBusyWait, busy: func(who string) { conf.log.Warn(who) }})
 	if err != nil {
-		return fmt.Errorf("%w; nothing was started", err)
+		return err
 	}
 	defer be.close()
 	s := &serving{f: f, be: be, log: conf.log, door: door, conf: conf}
@@ -45,7 +45,7 @@ func (f *serveFlags) serve(ctx context.Context, door *door, conf *configured) er
 	defer done()
 	go conf.watch(hups)
 	if s.relays, err = f.places.open(ctx, be, f.namespace); err != nil {
-		return fmt.Errorf("%w; nothing was started", err)
+		return err
 	}
 	for {
 		err := s.asDevice(ctx)
@@ -98,6 +98,7 @@ func (s *serving) asDevice(ctx context.Context) error {
 		return err
 	}
 	defer s.show(sess, clients)()
+	s.f.started = true
 	s.log.Info("serving", "device", be.device, "namespace", be.flags.namespace, "generation", be.coordinator.Generation(), "data_dir", be.dir)
 	return s.together(ctx, node, clients)
 }

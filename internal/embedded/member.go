@@ -12,7 +12,6 @@ import (
 	"syscall"
 	"time"
 
-	multierror "github.com/hashicorp/go-multierror"
 	"go.etcd.io/etcd/server/v3/embed"
 )
 
@@ -94,14 +93,13 @@ func inUse(cfg *embed.Config, err error) error {
 }
 
 func (m Member) config() (*embed.Config, error) {
-	var errs *multierror.Error
-	own, err := ownURL(m.Name, m.Cluster)
-	errs = multierror.Append(errs, err)
-	peer, err := listenURL(m.PeerListen, own.String())
-	errs = multierror.Append(errs, err)
+	own, missing := ownURL(m.Name, m.Cluster)
+	peer, wrong := own, error(nil)
+	if m.PeerListen != "" {
+		peer, wrong = listenURL(m.PeerListen, "")
+	}
 	client, err := listenURL(m.ClientListen, "http://127.0.0.1:2379")
-	errs = multierror.Append(errs, err)
-	if err := errs.ErrorOrNil(); err != nil {
+	if err := errors.Join(missing, wrong, err); err != nil {
 		return nil, err
 	}
 	cfg := embed.NewConfig()
