@@ -217,6 +217,23 @@ func TestAFailedRunIsNotBegunAgainUnlessItIsPermitted(t *testing.T) {
 	})
 }
 
+func TestAnotherResultIsRefusedAndTheFirstStands(t *testing.T) {
+	inWorld(t, func(w *world) {
+		path, attempt := w.fenced("1")
+		for range 2 {
+			w.want(w.do("POST", path+"/commit", obj{"attempt": attempt, "result": "41"}), 200, "")
+			no := w.want(w.do("POST", path+"/commit", obj{"attempt": attempt, "result": "42"}), 409, "attempt-closed")
+			w.wantExecuted(no, "yes")
+			if no.text("state") != "committed" || no.text("attempt") != attempt {
+				t.Errorf("refused: %s", no.raw)
+			}
+		}
+		if r := w.want(w.claim("1"), 200, ""); r.text("result") != "41" {
+			t.Errorf("recorded: %s", r.raw)
+		}
+	})
+}
+
 func TestAnotherInputIsRefused(t *testing.T) {
 	inWorld(t, func(w *world) {
 		path, attempt := w.fenced("1")

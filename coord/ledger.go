@@ -214,7 +214,8 @@ type Ledger interface {
 
 	// Finish records how an attempt ended. It is not fenced: an effect that happened is a fact, whoever
 	// holds the lease by now. It may be repeated. Committed wins over void and failed; a second commit of
-	// another attempt is kept beside the first; void and failed close only this attempt while it is open.
+	// another attempt is kept beside the first; void and failed close only this attempt while it is open. The first
+	// result stands; a commit by decision has none, and gets that of the attempt's own device.
 	Finish(ctx context.Context, o Outcome) error
 
 	// Resolve closes an attempt as a person decided. What the entry holds is compared in the same step;

@@ -32,6 +32,24 @@ func (d *Dispatcher) Look(ctx context.Context, j Job) (coord.View, error) {
 	return v, err
 }
 
+// Kept is the end of an attempt of this device that stands in the journal, and not in the ledger as far as is known. Without a journal
+// there is none.
+func (d *Dispatcher) Kept(ctx context.Context, agent, run, attempt string) (a coord.Attempt, ok bool, err error) {
+	if !d.journal {
+		return a, false, nil
+	}
+	st, err := d.cfg.Book.Standing(ctx, agent, run)
+	if err != nil {
+		return a, false, fmt.Errorf("read the journal: %w: %w", coord.ErrNotSent, err)
+	}
+	for _, o := range st.Unsettled {
+		if o.Attempt.ID == attempt {
+			return o.Attempt, true, nil
+		}
+	}
+	return a, false, nil
+}
+
 // Report records an end that was learned after its Run had given the attempt up, or by a later process of the device:
 // in the journal first, in the ledger then. The caller knows that the attempt is this device's and that nobody is busy with
 // it. stored is nil if the ledger holds it.

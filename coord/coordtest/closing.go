@@ -124,6 +124,29 @@ var finishes = []test{
 			e.shows(c, n, coord.RunCommitted, coord.Committed)
 		}
 	}},
+	{"the first result of an attempt stands, and a commit by decision gets that of its device", func(e *env) {
+		c, l := e.holder("d1")
+		for n, decided := range []bool{false, true} {
+			b, _ := e.begin(c, l, n)
+			o := ended(b, coord.Committed)
+			want := "first"
+			if decided {
+				r := resolution(b, coord.Committed)
+				r.Force, want = true, "second"
+				e.resolve(c, r, coord.RunCommitted)
+			} else {
+				o.Attempt.Result = "first"
+				e.ok(c.Finish(e.ctx, o))
+			}
+			for _, o.Attempt.Result = range []string{"", "second", "third"} {
+				e.ok(c.Finish(e.ctx, o))
+			}
+			a := e.shows(c, n, coord.RunCommitted, coord.Committed).Entry.Attempts[0]
+			if a.Result != want || (a.By != "") != decided {
+				e.Errorf("decided %v: got %+v, want the result %q", decided, a, want)
+			}
+		}
+	}},
 	{"failed and void close only their own attempt, and only an open one", func(e *env) {
 		c, l := e.holder("d1")
 		failed := e.ran(c, l, 1, coord.Failed)

@@ -11,7 +11,7 @@
 // it the run is in doubt, at once and loudly, and the agent is free again. A client that obeys the Standing of the last
 // answer it got has ended before that, and before the lease can end, also when this node is dead.
 //
-// The end that a client tells is recorded once. It may be told again, and told late to a later process of the same
+// The end that a client tells is recorded once, with its result; another is refused. It may be told again, and told late to a later process of the same
 // device: what happened is a fact. A commit also overrides what others decided meanwhile; see coord.Ledger.
 //
 // Not promised: that a client obeys. What it does at a resource after its Standing ended, the resource has to refuse by
@@ -86,14 +86,20 @@ type RefusedError struct{ Result dispatch.Result }
 func (e *RefusedError) Error() string { return e.Result.Message }
 func (e *RefusedError) Unwrap() error { return e.Result.Err }
 
-// A ClosedError says that the attempt ended otherwise than it is told now. It matches coord.ErrClosed.
+// A ClosedError says that the attempt ended otherwise than it is told now: in another state, or with another result or exit code. It
+// matches coord.ErrClosed.
 type ClosedError struct {
 	Run     string
-	Attempt coord.Attempt
+	Attempt coord.Attempt // as it is recorded
+	Told    coord.State   // what it is told to be now
 }
 
 func (e *ClosedError) Error() string {
-	return fmt.Sprintf("attempt %s of run %s is recorded as %s already", e.Attempt.ID, e.Run, e.Attempt.State)
+	said := fmt.Sprintf("attempt %s of run %s is recorded as %s already", e.Attempt.ID, e.Run, e.Attempt.State)
+	if e.Told == e.Attempt.State {
+		said += ", with another result or exit code; the first stands, and what is told now is not kept"
+	}
+	return said
 }
 func (e *ClosedError) Is(target error) bool { return target == coord.ErrClosed }
 

@@ -3,6 +3,7 @@ package claim_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -256,6 +257,127 @@ func TestTheEndIsRecordedOnceAndMayBeToldAgain(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestAnotherResultOfAnEndedAttemptIsRefused(t *testing.T) {
+	for what, ends := range map[string][2]claim.End{
+		"commit":               {{State: coord.Committed, Result: "41"}, {State: coord.Committed, Result: "42"}},
+		"commit with a result": {{State: coord.Committed}, {State: coord.Committed, Result: "42"}},
+		"commit without":       {{State: coord.Committed, Result: "41"}, {State: coord.Committed}},
+		"fail":                 {{State: coord.Failed, Exit: 1, Result: "41"}, {State: coord.Failed, Exit: 1, Result: "42"}},
+		"exit code":            {{State: coord.Failed, Exit: 1}, {State: coord.Failed, Exit: 2}},
+		"signal":               {{State: coord.Failed, Exit: 1}, {State: coord.Failed, Signal: 9}},
+	} {
+		bubble(t, func(t *testing.T, s *memory.Store) {
+			a := newProcess(t, s, "a")
+			st := a.fence(a.claim(ask("1")), "request-1")
+			for i := range ends {
+				ends[i].Run, ends[i].Attempt = st.Run, st.Attempt
+			}
+			first, err := a.desk.End(t.Context(), ends[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := newProcess(t, s, "a")
+			for _, p := range []*process{a, b} {
+				_, err := p.desk.End(t.Context(), ends[1])
+				if wantErr(t, what, err, coord.ErrClosed); err != nil && !strings.Contains(err.Error(), "what is told now is not kept") {
+					t.Errorf("%s: %v", what, err)
+				}
+				if again, err := p.desk.End(t.Context(), ends[0]); err != nil || again != first {
+					t.Errorf("%s: told again: %+v, %v, first %+v", what, again, err, first)
+				}
+			}
+			if got := view(t, s, "1").Entry.Attempts[0]; got.Result != ends[0].Result {
+				t.Errorf("%s: recorded %+v", what, got)
+			}
+		})
+	}
+}
+
+func TestOfTwoWhoTellAnEndAtOnceTheSecondHearsWhetherItIsTheSame(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store) {
+		a := newProcess(t, s, "a")
+		st := a.fence(a.claim(ask("1")), "request-1")
+		ends := make(chan error)
+		for _, result := range []string{"41", "41", "42"} {
+			go func() {
+				_, err := a.desk.End(t.Context(), claim.End{Run: st.Run, Attempt: st.Attempt, State: coord.Committed, Result: result})
+				ends <- err
+			}()
+		}
+		refused := 0
+		for range 3 {
+			if err := <-ends; err != nil {
+				wantErr(t, "another result", err, coord.ErrClosed)
+				refused++
+			}
+		}
+		want := 1
+		if view(t, s, "1").Entry.Attempts[0].Result == "42" {
+			want = 2
+		}
+		if refused != want {
+			t.Errorf("%d were refused, want %d", refused, want)
+		}
+	})
+}
+
+// A journal knows an end that the ledger does not have yet.
+type journal struct {
+	dispatch.Book
+	end coord.Outcome
+}
+
+func (j journal) Standing(context.Context, string, string) (dispatch.Standing, error) {
+	return dispatch.Standing{Unsettled: []coord.Outcome{j.end}}, nil
+}
+func (journal) Outcome(context.Context, coord.Outcome) error { return nil }
+func (journal) Settled(context.Context, ...string) error     { return nil }
+
+func TestAnEndInTheJournalStandsAgainstAnother(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store) {
+		a := newProcess(t, s, "a")
+		st := a.fence(a.claim(ask("1")), "request-1")
+		a.die()
+		kept := view(t, s, "1").Entry
+		o := coord.Outcome{Agent: agent, Run: st.Run, Occurrence: kept.Occurrence, Attempt: kept.Attempts[0]}
+		o.Attempt.State, o.Attempt.Result = coord.Committed, "41"
+		b := newProcessOf(t, s, "a", journal{end: o})
+		e := claim.End{Run: st.Run, Attempt: st.Attempt, State: coord.Committed, Result: "42"}
+		_, err := b.desk.End(t.Context(), e)
+		wantErr(t, "another result", err, coord.ErrClosed)
+		e.Result, e.State = "41", coord.Failed
+		_, err = b.desk.End(t.Context(), e)
+		wantErr(t, "another state", err, coord.ErrClosed)
+		e.State = coord.Committed
+		if got, err := b.desk.End(t.Context(), e); err != nil || !got.Settled {
+			t.Errorf("told again: %+v, %v", got, err)
+		}
+		if got := view(t, s, "1").Entry.Attempts[0]; got.Result != "41" {
+			t.Errorf("recorded %+v", got)
+		}
+	})
+}
+
+func TestACommitByDecisionGetsTheResultThatTheClientTells(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store) {
+		a := newProcess(t, s, "a")
+		st := a.fence(a.claim(ask("1")), "request-1")
+		inbubble.Pass(st.TTL + time.Second)
+		_, err := a.c.Resolve(t.Context(), coord.Resolution{Agent: agent, Run: st.Run, Attempt: st.Attempt, As: coord.Committed, By: "somebody", Reason: "it did"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			a.end(st, coord.Committed)
+		}
+		if got := view(t, s, "1").Entry.Attempts[0]; got.Result != "so it was" || got.By != "somebody" {
+			t.Errorf("recorded %+v", got)
+		}
+		_, err = a.desk.End(t.Context(), claim.End{Run: st.Run, Attempt: st.Attempt, State: coord.Committed, Result: "otherwise"})
+		wantErr(t, "another result", err, coord.ErrClosed)
+	})
 }
 
 func TestARunThatNeverStartedIsFreeAgain(t *testing.T) {

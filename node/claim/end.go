@@ -93,6 +93,18 @@ func (e End) ended() dispatch.Ended {
 	return how
 }
 
+// differs says whether an end that is recorded in the state that is told now was told with another result or exit code. The cause is not
+// compared: this node may have had its own reason to stop the client.
+func (e End) differs(a coord.Attempt) bool {
+	switch e.State {
+	case coord.Committed:
+		return e.Result != a.Result
+	case coord.Failed:
+		return e.Result != a.Result || (e.Exit != 0 || e.Signal != 0) && e.ended().Code() != a.Exit
+	}
+	return false // nothing is kept of it but the state
+}
+
 // stopped is the reason that the client gives for its stop; nil: it ended by itself.
 func (e End) stopped() error {
 	switch e.Cause {
@@ -112,15 +124,19 @@ func (e End) stopped() error {
 func (c *claim) outcome(e End) (Ended, error) {
 	r := c.result
 	got := Ended{Agent: c.ask.Agent, Run: c.run, Attempt: c.permit.Attempt, Epoch: c.permit.Epoch, State: r.State, Cause: r.Cause, Settled: !r.Unsettled}
+	recorded := coord.Attempt{ID: c.permit.Attempt, Device: c.hold.Lease().Device, Epoch: c.permit.Epoch, Cause: r.Cause,
+		State: map[coord.RunState]coord.State{coord.RunCommitted: coord.Committed, coord.RunFailed: coord.Failed, coord.RunFree: coord.Void}[r.State]}
+	recorded.Exit, recorded.Result = c.eff.Ended().Code(), c.eff.Ended().Result
 	want := map[coord.State]coord.RunState{coord.Committed: coord.RunCommitted, coord.Failed: coord.RunFailed, coord.Void: coord.RunFree, coord.Open: coord.RunInDoubt}[e.State]
 	switch {
+	case r.State == want && e.differs(recorded):
+		return got, &ClosedError{Run: c.run, Attempt: recorded, Told: e.State}
 	case r.State == want:
 		return got, nil
 	case r.State == coord.RunInDoubt:
 		return got, fmt.Errorf("%w: %w: %s", coord.ErrIndeterminate, &RefusedError{r}, "tell the end again")
 	}
-	return got, &ClosedError{Run: c.run, Attempt: coord.Attempt{ID: c.permit.Attempt, Device: c.hold.Lease().Device, Epoch: c.permit.Epoch,
-		State: map[coord.RunState]coord.State{coord.RunCommitted: coord.Committed, coord.RunFailed: coord.Failed, coord.RunFree: coord.Void}[r.State], Cause: r.Cause}}
+	return got, &ClosedError{Run: c.run, Attempt: recorded, Told: e.State}
 }
 
 // late records an end of which no run here waits: it was told before, the client had been given up, or an earlier process
@@ -140,11 +156,24 @@ func (d *Desk) late(ctx context.Context, e End) (Ended, error) {
 		return Ended{}, fmt.Errorf("%w: attempt %s is that of device %s", ErrForeign, a.ID, a.Device)
 	}
 	got := Ended{Agent: v.Entry.Agent, Run: e.Run, Attempt: a.ID, Epoch: a.Epoch, State: v.State, Cause: a.Cause, Settled: true}
-	if a.State == e.State && v.State != coord.RunRunning {
-		return got, nil // as it was told before; or in doubt, as it is
+	if a.State == coord.Open { // the journal may know its end, and the ledger not yet
+		kept, ok, err := d.cfg.Dispatcher.Kept(ctx, v.Entry.Agent, e.Run, a.ID)
+		if err != nil {
+			return Ended{}, err
+		}
+		if ok && (kept.State != e.State || e.differs(kept)) {
+			return got, &ClosedError{Run: e.Run, Attempt: kept, Told: e.State}
+		}
 	}
-	if !overrides(a, e.State) {
-		return got, &ClosedError{Run: e.Run, Attempt: a}
+	switch {
+	case a.State != e.State && !overrides(a, e.State):
+		return got, &ClosedError{Run: e.Run, Attempt: a, Told: e.State}
+	case a.State != e.State, a.State == coord.Open && v.State == coord.RunRunning:
+	case a.By != "" && a.Result == "" && e.State == coord.Committed && e.Result != "": // somebody decided what the client now tells
+	case e.differs(a):
+		return got, &ClosedError{Run: e.Run, Attempt: a, Told: e.State}
+	default:
+		return got, nil // as it was told before; or in doubt, as it is
 	}
 	return d.record(ctx, v.Entry, a, e)
 }

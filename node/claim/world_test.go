@@ -82,9 +82,15 @@ type process struct {
 // newProcess begins a life of a device; the test's end ends it.
 func newProcess(t *testing.T, s *memory.Store, device string) *process {
 	t.Helper()
+	return newProcessOf(t, s, device, nil)
+}
+
+// newProcessOf is newProcess of a device with a journal.
+func newProcessOf(t *testing.T, s *memory.Store, device string, book dispatch.Book) *process {
+	t.Helper()
 	p := &process{t: t, store: s, ring: events.New(), ended: make(chan struct{})}
 	p.c = &cutOff{Coordinator: s.Process(coord.Process{Host: device})}
-	d, err := dispatch.New(dispatch.Config{Coordinator: p.c, Device: device})
+	d, err := dispatch.New(dispatch.Config{Coordinator: p.c, Device: device, Book: book})
 	if err != nil {
 		t.Fatal(err)
 	}

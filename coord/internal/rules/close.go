@@ -64,7 +64,12 @@ func Join(f Facts, o coord.Outcome) (e coord.Entry, changed bool) {
 func join(a, o coord.Attempt) (coord.Attempt, bool) {
 	switch {
 	case a.State == coord.Committed:
-		return a, false
+		// Who decided that it happened had no result to tell.
+		if o.State != coord.Committed || o.By != "" || o.Result == "" || a.By == "" || a.Result != "" {
+			return a, false
+		}
+		a.Result = o.Result
+		return a, true
 	case o.State == coord.Open: // given up by its device
 		if a.State != coord.Open || a.Abandoned {
 			return a, false
