@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/syncnode/syncnode/coord"
 	"github.com/syncnode/syncnode/internal/ident"
+	"github.com/syncnode/syncnode/internal/telling"
 )
 
 // A Run is a run as the ledger shows it.
@@ -85,6 +87,22 @@ func pageOf[T any](items []T, next string) *page[T] {
 	return out
 }
 
+// An Unreadable is a run of which the ledger holds what cannot be read.
+type Unreadable struct {
+	Agent  string `json:"agent"`
+	Run    string `json:"run_id"`
+	Reason string `json:"reason"`
+}
+
+// A pageRun is a part of the list of runs.
+type pageRun struct {
+	Body struct {
+		Items      []Run        `json:"items"`
+		Unreadable []Unreadable `json:"unreadable,omitempty" doc:"Runs that cannot be read, whatever state was asked for: a person has to look. They count for the limit"`
+		Next       string       `json:"next,omitempty" doc:"Give it as cursor for the next page; none at the end"`
+	}
+}
+
 // A PageQuery asks for a part of a list.
 type PageQuery struct {
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
@@ -129,7 +147,7 @@ func (s *Server) listRoutes() {
 	add(s, Observe, op("nodes", "/v1/nodes", "nodes", "devices that nodes serve"), getNodes)
 }
 
-func getRuns(ctx context.Context, n *Node, in *runsIn) (*page[Run], error) {
+func getRuns(ctx context.Context, n *Node, in *runsIn) (*pageRun, error) {
 	f := coord.Filter{Agent: in.Agent, Device: in.Device, Since: in.Since, Limit: in.Limit, After: in.Cursor}
 	for _, st := range in.State {
 		f.States = append(f.States, coord.RunState(strings.ReplaceAll(st, "-", " ")))
@@ -138,37 +156,62 @@ func getRuns(ctx context.Context, n *Node, in *runsIn) (*page[Run], error) {
 		return nil, err
 	}
 	c := CallerOf(ctx)
+	out := &pageRun{}
+	out.Body.Items = []Run{}
 	if in.Agent != "" && !c.MayAgent(in.Agent) {
-		return pageOf[Run](nil, ""), nil
+		return out, nil
 	}
-	var rows []Run
+	last := ""
 	for {
 		got, err := n.Ledger.List(ctx, f)
 		if err != nil {
 			return nil, err
 		}
 		full := false
-		for _, v := range got.Views {
-			if !c.MayAgent(v.Entry.Agent) {
+		for _, l := range inOrder(got) {
+			if !c.MayAgent(l.agent) {
 				continue
 			}
-			if full = len(rows) == in.Limit; full {
+			if full = len(out.Body.Items)+len(out.Body.Unreadable) == in.Limit; full {
 				break
 			}
-			rows = append(rows, runOf(v))
+			if last = l.agent + "/" + l.run; l.unreadable != "" {
+				out.Body.Unreadable = append(out.Body.Unreadable, Unreadable{Agent: l.agent, Run: l.run, Reason: telling.Text(l.unreadable)})
+			} else {
+				out.Body.Items = append(out.Body.Items, runOf(l.view))
+			}
 		}
 		// A cursor names an agent and a run. Where the caller may not see those it is the last run shown, or it is looked on.
 		agent, _, _ := strings.Cut(got.Next, "/")
-		shown := got.Next == "" || c.MayAgent(agent)
-		if !full && shown {
-			return pageOf(rows, got.Next), nil
-		}
-		if len(rows) > 0 {
-			last := rows[len(rows)-1]
-			return pageOf(rows, last.Agent+"/"+last.Run), nil
+		switch shown := got.Next == "" || c.MayAgent(agent); {
+		case !full && shown:
+			out.Body.Next = got.Next
+			return out, nil
+		case last != "":
+			out.Body.Next = last
+			return out, nil
 		}
 		f.After, f.Limit = got.Next, coord.MaxPage
 	}
+}
+
+// A line of a page of the ledger is a view, or says why there is none.
+type line struct {
+	agent, run, unreadable string
+	view                   coord.View
+}
+
+// inOrder are the lines of a page by agent and run.
+func inOrder(p coord.Page) []line {
+	var all []line
+	for _, v := range p.Views {
+		all = append(all, line{agent: v.Entry.Agent, run: v.Entry.Run, view: v})
+	}
+	for _, u := range p.Unreadable {
+		all = append(all, line{agent: u.Agent, run: u.Run, unreadable: u.Reason})
+	}
+	slices.SortStableFunc(all, func(a, b line) int { return cmp.Or(strings.Compare(a.agent, b.agent), strings.Compare(a.run, b.run)) })
+	return all
 }
 
 func getRun(ctx context.Context, n *Node, in *runIn) (*runOut, error) {

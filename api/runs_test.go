@@ -13,6 +13,7 @@ import (
 	"github.com/syncnode/syncnode/coord"
 	"github.com/syncnode/syncnode/coord/memory"
 	"github.com/syncnode/syncnode/internal/bubble"
+	"github.com/syncnode/syncnode/internal/ident"
 	"github.com/syncnode/syncnode/node/hold"
 )
 
@@ -230,6 +231,19 @@ func TestAnotherResultIsRefusedAndTheFirstStands(t *testing.T) {
 		}
 		if r := w.want(w.claim("1"), 200, ""); r.text("result") != "41" {
 			t.Errorf("recorded: %s", r.raw)
+		}
+	})
+}
+
+func TestAListOfRunsNamesWhatCannotBeRead(t *testing.T) {
+	inWorld(t, func(w *world) {
+		path, attempt := w.fenced("1")
+		w.want(w.do("POST", path+"/commit", obj{"attempt": attempt}), 200, "")
+		w.c.unreadable = []coord.UnreadableRun{{Agent: "a", Run: ident.RunID("test", "a", "key:2"), Reason: "coord: it is damaged"}}
+		a := w.want(w.do("GET", "/v1/runs?state=committed", nil), 200, "")
+		unread, _ := a.body["unreadable"].([]any)
+		if items, _ := a.body["items"].([]any); len(items) != 1 || len(unread) != 1 || unread[0].(map[string]any)["reason"] != "it is damaged" {
+			t.Errorf("runs: %s", a.raw)
 		}
 	})
 }

@@ -27,7 +27,17 @@ import (
 // cutOff is a coordinator that can be cut off: nothing that is asked of it happens.
 type cutOff struct {
 	coord.Coordinator
-	cut atomic.Bool
+	cut        atomic.Bool
+	unreadable []coord.UnreadableRun
+}
+
+// List pages through what can be read, and names the rest with the first page.
+func (c *cutOff) List(ctx context.Context, f coord.Filter) (coord.Page, error) {
+	page, err := c.Coordinator.List(ctx, f)
+	if f.After == "" {
+		page.Unreadable = c.unreadable
+	}
+	return page, err
 }
 
 func (c *cutOff) Renew(ctx context.Context, agent, device string, e coord.Epoch, ttl time.Duration) (coord.Lease, error) {

@@ -3,6 +3,7 @@ package coord
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -41,7 +42,34 @@ var (
 	ErrFailed     = errors.New("coord: run failed before")
 	ErrMoved      = errors.New("coord: the entry is not what was judged")
 	ErrNotFound   = errors.New("coord: no such run")
+	// ErrUnreadable: what the ledger holds of a run cannot be read. Trying again cannot help; a person has to look.
+	ErrUnreadable = errors.New("coord: run cannot be read")
 )
+
+// An UnreadableError names runs that cannot be read; what was asked was done for all others. It matches ErrUnreadable.
+type UnreadableError struct{ Runs []UnreadableRun }
+
+func (e *UnreadableError) Error() string {
+	const most = 3
+	var all []string
+	for _, r := range e.Runs[:min(most, len(e.Runs))] {
+		all = append(all, fmt.Sprintf("run %s of agent %s: %s", r.Run, r.Agent, r.Reason))
+	}
+	said := fmt.Sprintf("%d cannot be read: %s", len(e.Runs), strings.Join(all, "; "))
+	if more := len(e.Runs) - most; more > 0 {
+		said += fmt.Sprintf("; and %d more", more)
+	}
+	return said
+}
+func (e *UnreadableError) Is(target error) bool { return target == ErrUnreadable }
+
+// Unread is an *UnreadableError about runs; nil if there are none.
+func Unread(runs []UnreadableRun) error {
+	if len(runs) == 0 {
+		return nil
+	}
+	return &UnreadableError{runs}
+}
 
 // A HeldError says who holds the lease. It matches ErrHeld.
 type HeldError struct{ Holder Lease }

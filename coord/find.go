@@ -28,6 +28,11 @@ func Find(ctx context.Context, l Looker, f Filter, run string) (View, error) {
 				return l.Look(ctx, Question{Agent: v.Entry.Agent, Run: run})
 			}
 		}
+		for _, u := range page.Unreadable {
+			if u.Run == run {
+				return l.Look(ctx, Question{Agent: u.Agent, Run: run}) // it says why
+			}
+		}
 		if f.After = page.Next; f.After == "" {
 			return View{}, notFound(f, run)
 		}

@@ -179,8 +179,14 @@ type Filter struct {
 // A Page is a part of a list. Next is empty at its end.
 type Page struct {
 	Views []View
-	Next  string
+	// Unreadable are the runs in this part of the list of which the ledger holds what cannot be read. Whether the
+	// filter selects them is not known but for the agent. They count for the limit.
+	Unreadable []UnreadableRun
+	Next       string
 }
+
+// An UnreadableRun is a run whose entry, or what belongs to it, cannot be read. Nothing is done on top of it.
+type UnreadableRun struct{ Agent, Run, Reason string }
 
 // A Ledger records attempts; it is the only thing that lets an effect begin.
 type Ledger interface {
@@ -229,6 +235,6 @@ type Ledger interface {
 	Permit(ctx context.Context, r Resolution) (View, error)
 
 	// List shows the runs that the ledger holds entries of, ordered by agent and run id; packed ones are
-	// not listed.
+	// not listed. A run that cannot be read keeps back no other: see Page.Unreadable.
 	List(ctx context.Context, f Filter) (Page, error)
 }

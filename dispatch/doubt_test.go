@@ -234,6 +234,22 @@ func TestSettleWritesTheJournalsOutcomes(t *testing.T) {
 	}
 }
 
+func TestARunThatCannotBeReadKeepsNoOtherFromBeingSettled(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *memory.Store) {
+		b := newBook()
+		a := crashed(t, s, "a", b, false)
+		h := newHostOver(t, s, "a", b, dead)
+		h.c.unreadable = []coord.UnreadableRun{{Agent: "other", Run: "r1-x", Reason: "it is damaged"}}
+		got, err := h.d.Settle(t.Context())
+		if !errors.Is(err, coord.ErrUnreadable) || !strings.Contains(err.Error(), "run r1-x of agent other: it is damaged") || got.Voided != 1 {
+			t.Errorf("got %+v, %v", got, err)
+		}
+		if at, _ := h.view(occurrence).Entry.Find(a.ID); at.State != coord.Void {
+			t.Errorf("the ledger says %s", at.State)
+		}
+	})
+}
+
 func TestSettleLeavesWhatIsRunningHereAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *memory.Store) {
 		h, w := newHost(t, s, "a", dead), &work{takes: time.Minute}

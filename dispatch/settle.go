@@ -26,6 +26,7 @@ type Settling struct {
 // coordinator is back: an outcome that the journal holds is finished; an attempt whose liveness
 // is gone, whose process is proved dead, and of which an intact journal holds no pending, is void, in the journal first. Others stay as they are.
 // Leases that could not be given back are given back. The error tells what could not be settled; calling again goes on.
+// With coord.ErrUnreadable all was settled but what cannot be read.
 //
 // Without a Book only what this Dispatcher owes is settled: nothing is known of earlier processes, and the ledger is not searched for them.
 func (d *Dispatcher) Settle(ctx context.Context) (Settling, error) {
@@ -47,6 +48,7 @@ func (d *Dispatcher) Settle(ctx context.Context) (Settling, error) {
 		return done, nil
 	}
 	f := coord.Filter{Device: d.cfg.Device, States: []coord.RunState{coord.RunRunning, coord.RunInDoubt}}
+	var unread []coord.UnreadableRun
 	for {
 		page, err := d.cfg.Coordinator.List(ctx, f)
 		if err != nil {
@@ -57,7 +59,11 @@ func (d *Dispatcher) Settle(ctx context.Context) (Settling, error) {
 				return done, fmt.Errorf("settle run %s of agent %s: %w", v.Entry.Run, v.Entry.Agent, err)
 			}
 		}
+		unread = append(unread, page.Unreadable...)
 		if f.After = page.Next; f.After == "" {
+			if err := coord.Unread(unread); err != nil {
+				return done, fmt.Errorf("settle: of the runs in the ledger %w", err)
+			}
 			return done, nil
 		}
 	}

@@ -235,10 +235,12 @@ type faulty struct {
 	t    *testing.T
 	book *book
 
-	mu      sync.Mutex
-	before  func(op string) error // instead of doing it
-	after   func(op string) error // done, and not answered
-	frozen  chan struct{}         // until it is closed, no request gets an answer
+	mu         sync.Mutex
+	before     func(op string) error // instead of doing it
+	after      func(op string) error // done, and not answered
+	unreadable []coord.UnreadableRun // named with each page of a list
+
+	frozen  chan struct{} // until it is closed, no request gets an answer
 	calls   []string
 	unknown coord.Epoch // of a grant whose answer was lost
 }
@@ -356,6 +358,7 @@ func (f *faulty) SetRecovery(ctx context.Context, g coord.Gate) error {
 
 func (f *faulty) List(ctx context.Context, q coord.Filter) (p coord.Page, err error) {
 	err = f.ask(ctx, "list", func() error { p, err = f.Coordinator.List(ctx, q); return err })
+	p.Unreadable = f.unreadable
 	return p, err
 }
 

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -34,14 +35,14 @@ func (n *Node) settle(ctx context.Context, doubts map[string]bool) (dispatch.Set
 	ctx, cancel := context.WithTimeoutCause(ctx, LongestPump, fmt.Errorf("not done within %s", LongestPump))
 	defer cancel()
 	s, err := n.cfg.Settler.Settle(ctx)
-	if err != nil {
+	if err != nil && !errors.Is(err, coord.ErrUnreadable) {
 		return s, err
 	}
 	if s.Open == 0 {
 		clear(doubts)
-		return s, nil
+		return s, err
 	}
-	return s, n.tellDoubts(ctx, doubts)
+	return s, errors.Join(err, n.tellDoubts(ctx, doubts))
 }
 
 func (n *Node) tellDoubts(ctx context.Context, told map[string]bool) error {

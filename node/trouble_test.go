@@ -64,6 +64,23 @@ func TestEachOwnRunInDoubtIsToldOnceAndAgainOnlyIfItComesBack(t *testing.T) {
 	})
 }
 
+func TestDoubtsAreToldBesideARunThatCannotBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(nil)
+		ledger := &doubtful{}
+		w.cfg.Runs, w.set.answer.Open, w.set.err = ledger, 1, coord.Unread([]coord.UnreadableRun{{Agent: "b", Run: "r9", Reason: "it is damaged"}})
+		ledger.show(openOf("d1", "r1"))
+		stop := w.run(t)
+		bubble.Pass(5 * time.Minute)
+		stop()
+		for _, want := range []string{"run=r1", "run r9 of agent b: it is damaged"} {
+			if n := strings.Count(w.log.String(), want); n != 1 {
+				t.Errorf("%q was told %d times\n%s", want, n, w.log.String())
+			}
+		}
+	})
+}
+
 // scripted is a session whose pumps are a function.
 type scripted struct {
 	*countingSession

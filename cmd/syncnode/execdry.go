@@ -48,7 +48,7 @@ func (l *nodeLedger) Look(ctx context.Context, q coord.Question) (coord.View, er
 		return v, err
 	}
 	running, err := l.List(ctx, coord.Filter{Agent: q.Agent, States: []coord.RunState{coord.RunRunning}, Limit: 1})
-	if err == nil && len(running.Views) == 0 {
+	if err == nil && len(running.Views)+len(running.Unreadable) == 0 {
 		v.Held = false
 	}
 	return v, err

@@ -177,10 +177,11 @@ func newRunList() *cobra.Command {
 			}
 			return b.ask(cmd, &out, &via, use{there: true}, func(ctx context.Context, c coord.Coordinator) error {
 				var views []coord.View
+				var unread []coord.UnreadableRun
 				var more bool
 				var err error
 				if !only {
-					if views, more, err = listRuns(ctx, c, filter, limit); err != nil {
+					if views, unread, more, err = listRuns(ctx, c, filter, limit); err != nil {
 						return err
 					}
 				}
@@ -201,9 +202,13 @@ func newRunList() *cobra.Command {
 					rows = append(rows, missed[:min(len(missed), max(1, limit-len(rows)))]...)
 				}
 				newestFirst(rows)
-				return printRows(out, cmd.OutOrStdout(), rows, "AGENT\tRUN\tSTATE\tCAUSE\tDEVICE\tEPOCH\tSINCE\tOCCURRENCE", func(r runRow) string {
+				err = printRows(out, cmd.OutOrStdout(), rows, "AGENT\tRUN\tSTATE\tCAUSE\tDEVICE\tEPOCH\tSINCE\tOCCURRENCE", func(r runRow) string {
 					return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s", r.Agent, dash(r.Run), r.shown(), dash(r.Cause), dash(r.Device), r.Epoch, dash(r.Since), r.span())
 				})
+				if err == nil && len(unread) > 0 {
+					err = fmt.Errorf("of the runs in the ledger %w; the others are listed", coord.Unread(unread))
+				}
+				return err
 			})
 		}}
 	b.register(cmd.Flags())
@@ -226,17 +231,17 @@ func parseRunState(s string) (coord.RunState, error) {
 	return "", usagef("--state %q: want running, in-doubt, failed, committed, free or missed", s)
 }
 
-// listRuns gives the first runs up to limit, and whether there are more.
-func listRuns(ctx context.Context, c coord.Ledger, f coord.Filter, limit int) (views []coord.View, more bool, err error) {
+// listRuns gives the first runs up to limit, those among them that cannot be read, and whether there are more.
+func listRuns(ctx context.Context, c coord.Ledger, f coord.Filter, limit int) (views []coord.View, unread []coord.UnreadableRun, more bool, err error) {
 	for {
 		f.Limit = min(1000, max(1, limit-len(views)))
 		page, err := c.List(ctx, f)
 		if err != nil {
-			return nil, false, err
+			return nil, nil, false, err
 		}
-		views = append(views, page.Views...)
+		views, unread = append(views, page.Views...), append(unread, page.Unreadable...)
 		if page.Next == "" || len(views) >= limit {
-			return views, page.Next != "", nil
+			return views, unread, page.Next != "", nil
 		}
 		f.After = page.Next
 	}

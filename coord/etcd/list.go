@@ -24,31 +24,47 @@ func (c *Coordinator) List(ctx context.Context, filter coord.Filter) (coord.Page
 	if limit == 0 {
 		limit = defaultPage
 	}
-	agent, run, _ := strings.Cut(filter.After, "/")
 	var page coord.Page
+	full, err := c.list(ctx, filter, limit, &page)
+	if err != nil {
+		return coord.Page{}, err
+	}
+	if !full {
+		page.Next = ""
+	}
+	return page, nil
+}
+
+// list fills a page, whose Next is the last that is on it, and says whether there is more.
+func (c *Coordinator) list(ctx context.Context, filter coord.Filter, limit int, page *coord.Page) (full bool, err error) {
+	agent, run, _ := strings.Cut(filter.After, "/")
 	if filter.Agent != "" {
 		if filter.Agent > agent {
 			agent, run = filter.Agent, ""
 		}
 		if agent > filter.Agent {
-			return page, nil
+			return false, nil
 		}
-		_, err := c.listAgent(ctx, filter, agent, run, limit, &page)
-		return page, err
+		return c.listAgent(ctx, filter, agent, run, limit, page)
 	}
 	for {
 		if agent != "" {
-			full, err := c.listAgent(ctx, filter, agent, run, limit, &page)
-			if err != nil || full {
-				return page, err
+			if full, err = c.listAgent(ctx, filter, agent, run, limit, page); err != nil || full {
+				return full, err
 			}
 		}
-		var err error
 		if agent, err = c.nextAgent(ctx, agent); err != nil || agent == "" {
-			return page, err
+			return false, err
 		}
 		run = ""
 	}
+}
+
+// A listed is a run as it was found; err says why it cannot be judged.
+type listed struct {
+	run  string
+	view coord.View
+	err  error
 }
 
 // listAgent adds the runs of one agent behind a run to the page, and says whether the page became full.
@@ -58,23 +74,25 @@ func (c *Coordinator) listAgent(ctx context.Context, filter coord.Filter, agent,
 		from += after + "\x00"
 	}
 	for from != "" {
-		views, next, err := c.scan(ctx, from, end)
+		found, next, err := c.scan(ctx, from, end)
 		if errors.Is(err, rpctypes.ErrCompacted) {
 			continue // what was read is too old to be judged: read it again
 		}
 		if err != nil {
 			return false, err
 		}
-		for _, v := range views {
-			if v.Entry.Packed || !rules.Matches(filter, v) {
+		for _, l := range found {
+			if l.err == nil && (l.view.Entry.Packed || !rules.Matches(filter, l.view)) {
 				continue
 			}
-			if len(page.Views) == limit {
-				last := page.Views[limit-1].Entry
-				page.Next = last.Agent + "/" + last.Run
+			if len(page.Views)+len(page.Unreadable) == limit {
 				return true, nil
 			}
-			page.Views = append(page.Views, v)
+			if page.Next = agent + "/" + l.run; l.err == nil {
+				page.Views = append(page.Views, l.view)
+			} else {
+				page.Unreadable = append(page.Unreadable, coord.UnreadableRun{Agent: agent, Run: l.run, Reason: l.err.Error()})
+			}
 		}
 		from = next
 	}
@@ -124,23 +142,20 @@ func (c *Coordinator) firstAgent(ctx context.Context, from, end string) (string,
 }
 
 // scan reads some entries from a key on, and what has to be known to judge them, at one revision. next is where the
-// rest begins; empty if there is none.
-func (c *Coordinator) scan(ctx context.Context, from, end string) (views []coord.View, next string, err error) {
+// rest begins; empty if there is none. What cannot be read keeps back nothing but the runs that it belongs to.
+func (c *Coordinator) scan(ctx context.Context, from, end string) (found []listed, next string, err error) {
 	st, keys, next, err := c.prefix(ctx, "list runs", from, end)
 	if err != nil || len(keys) == 0 {
 		return nil, "", err
 	}
 	var more []string
 	for _, key := range keys {
-		agent, run, ok := c.keys.parseRun(key)
+		agent, _, ok := c.keys.parseRun(key)
 		if !ok {
 			continue
 		}
 		more = append(more, c.keys.epoch(agent), c.keys.holder(agent), c.keys.paused(agent), c.keys.recovery(), c.keys.meta())
-		entry, _, err := get[runValue](st, key)
-		if err != nil {
-			return nil, "", fmt.Errorf("list run %s: %w: %w", run, coord.ErrNotSent, err)
-		}
+		entry, _, _ := get[runValue](st, key) // facts tells the error
 		for _, a := range entry.Attempts {
 			if a.State == coord.Open {
 				more = append(more, c.keys.live(a.Device, a.Liveness))
@@ -150,7 +165,7 @@ func (c *Coordinator) scan(ctx context.Context, from, end string) (views []coord
 	if err := c.readAt(ctx, "list runs", st, more); err != nil {
 		return nil, "", err
 	}
-	if err := c.readHolders(ctx, "list runs", st); err != nil {
+	if err := c.readHolders(ctx, "list runs", st); err != nil && !errors.Is(err, ErrFormat) {
 		return nil, "", err
 	}
 	if err := c.checkMeta(st); err != nil {
@@ -161,11 +176,12 @@ func (c *Coordinator) scan(ctx context.Context, from, end string) (views []coord
 		if !ok {
 			continue
 		}
+		l := listed{run: run}
 		f, err := c.facts(st, agent, run)
-		if err != nil {
-			return nil, "", err
+		if l.err = err; err == nil {
+			l.view = f.View()
 		}
-		views = append(views, f.View())
+		found = append(found, l)
 	}
-	return views, next, nil
+	return found, next, nil
 }

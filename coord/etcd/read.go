@@ -125,21 +125,25 @@ func (c *Coordinator) readAt(ctx context.Context, what string, st state, keys []
 	return nil
 }
 
-// readHolders adds the liveness keys of every holder in st.
+// readHolders adds the liveness keys of every holder in st. One that cannot be read keeps back no other: the error is told at the end.
 func (c *Coordinator) readHolders(ctx context.Context, what string, st state) error {
 	var lives []string
+	var unread error
 	for key := range st.kvs {
 		if _, kind, ok := c.keys.parseLease(key); ok && kind == "holder" {
 			h, held, err := get[holderValue](st, key)
 			if err != nil {
-				return fmt.Errorf("%s: %w: %w", what, coord.ErrNotSent, err)
+				unread = fmt.Errorf("%s: %w: %w", what, coord.ErrNotSent, err)
 			}
 			if held {
 				lives = append(lives, c.keys.live(h.Device, h.Liveness))
 			}
 		}
 	}
-	return c.readAt(ctx, what, st, lives)
+	if err := c.readAt(ctx, what, st, lives); err != nil {
+		return err
+	}
+	return unread
 }
 
 // Leases implements coord.Steward.

@@ -3,6 +3,7 @@ package etcd
 import (
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -123,6 +124,64 @@ func TestNothingIsDoneOnTopOfAValueThatCannotBeRead(t *testing.T) {
 	}
 	_, err := w.a.Begin(bounded(t), b)
 	must(t, err)
+}
+
+func TestAListShowsWhatItCanReadAndNamesWhatItCannot(t *testing.T) {
+	w := newWorld(t)
+	for _, agent := range []string{"a", "b", "c"} {
+		l, err := w.a.Acquire(bounded(t), coord.Request{Agent: agent, Device: "d1"})
+		must(t, err)
+		for i := range 3 {
+			_, err := w.a.Begin(bounded(t), question(l, fmt.Sprint(i)))
+			must(t, err)
+		}
+	}
+	page, err := w.a.List(bounded(t), coord.Filter{})
+	must(t, err)
+	bad := map[string]string{}
+	for _, i := range []int{0, 4} {
+		e := page.Views[i].Entry
+		key := w.a.keys.run(e.Agent, e.Run)
+		bad[e.Agent+"/"+e.Run] = key
+		_, err := w.admin.Put(bounded(t), key, "not ours")
+		must(t, err)
+	}
+	_, err = w.admin.Put(bounded(t), w.a.keys.holder("c"), "not ours") // nothing of c can be judged
+	must(t, err)
+	for _, v := range page.Views[6:] {
+		bad["c/"+v.Entry.Run] = w.a.keys.holder("c")
+	}
+	for _, limit := range []int{0, 1, 2, 3} {
+		f, readable, unread := coord.Filter{Limit: limit}, 0, 0
+		for {
+			page, err := w.b.List(bounded(t), f)
+			must(t, err)
+			if limit > 0 && len(page.Views)+len(page.Unreadable) > limit {
+				t.Errorf("%d and %d on a page of %d", len(page.Views), len(page.Unreadable), limit)
+			}
+			readable += len(page.Views)
+			for _, u := range page.Unreadable {
+				if key := bad[u.Agent+"/"+u.Run]; key == "" || !strings.Contains(u.Reason, key) {
+					t.Errorf("not expected: %+v", u)
+				}
+				unread++
+			}
+			if f.After = page.Next; f.After == "" {
+				break
+			}
+		}
+		if readable != 4 || unread != 5 {
+			t.Errorf("pages of %d: %d runs and %d that cannot be read, want 4 and 5", limit, readable, unread)
+		}
+	}
+	one, err := w.b.List(bounded(t), coord.Filter{Agent: "b", States: []coord.RunState{coord.RunFailed}})
+	if err != nil || len(one.Views) != 0 || len(one.Unreadable) != 1 {
+		t.Errorf("of one agent: %+v, %v", one, err)
+	}
+	_, err = coord.Find(bounded(t), w.b, coord.Filter{}, page.Views[0].Entry.Run)
+	if !errors.Is(err, ErrFormat) {
+		t.Errorf("one of them is looked for: %v", err)
+	}
 }
 
 // A ledger of a newer release is opened by nobody who might misread it; one of the previous format goes on.

@@ -217,6 +217,8 @@ type (
 		Paused   *coord.Gate     `json:"paused"`
 		Recovery *coord.Gate     `json:"recovery"`
 		Witness  map[string]bool `json:"witness"`
+
+		Unreadable string `json:"unreadable,omitempty"` // in a list: why the run cannot be read; of the rest there are the entry's names alone
 	}
 )
 
@@ -299,6 +301,9 @@ func (v view) view() coord.View {
 // check refuses what is no view of the run; empty agent and run stand for any.
 func (v view) check(agent, run string) error {
 	e := v.Entry
+	if v.Unreadable != "" {
+		return errors.New("a view of what cannot be read")
+	}
 	if agent != "" && (e.Agent != agent || e.Run != run) {
 		return fmt.Errorf("a view of run %.140q of agent %.140q", e.Run, e.Agent)
 	}

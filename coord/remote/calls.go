@@ -349,6 +349,11 @@ func (c *Coordinator) List(ctx context.Context, f coord.Filter) (coord.Page, err
 			return fmt.Errorf("%d runs on a page, at most %d are allowed", answer.Lines, coord.MaxPage)
 		}
 		return readLines(t, answer.Lines, func(v view) error {
+			if v.Unreadable != "" {
+				u := coord.UnreadableRun{Agent: v.Entry.Agent, Run: v.Entry.Run, Reason: v.Unreadable}
+				page.Unreadable = append(page.Unreadable, u)
+				return coord.Question{Agent: u.Agent, Run: u.Run}.Check()
+			}
 			page.Views = append(page.Views, v.view())
 			return v.check("", "")
 		})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/syncnode/syncnode/coord"
 	"github.com/syncnode/syncnode/coord/remote"
+	"github.com/syncnode/syncnode/internal/ident"
 )
 
 // A hindered coordinator does what a test says before it is asked; an error is the answer.
@@ -19,6 +21,7 @@ type hindered struct {
 	coord.Coordinator
 	begin, release func() error
 	begins         atomic.Int32
+	unreadable     []coord.UnreadableRun
 }
 
 func (h *hindered) Begin(ctx context.Context, b coord.Begin) (coord.Attempt, error) {
@@ -50,6 +53,32 @@ func hinder(t *testing.T) (*remote.Coordinator, *network, *hindered) {
 	}})
 	c, n := behind(t, h, 1)
 	return c, n, at
+}
+
+func (h *hindered) List(ctx context.Context, f coord.Filter) (coord.Page, error) {
+	page, err := h.Coordinator.List(ctx, f)
+	page.Unreadable = h.unreadable
+	return page, err
+}
+
+func TestAListThroughAServerNamesWhatCannotBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _, at := hinder(t)
+		l, err := c.Acquire(t.Context(), coord.Request{Agent: "a", Device: "d1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		run := ident.RunID("n", "a", "key:1")
+		if _, err := c.Begin(t.Context(), coord.Begin{Lease: l, Run: run, Occurrence: "key:1", Attempt: coord.NewNonce(), Request: coord.NewNonce()}); err != nil {
+			t.Fatal(err)
+		}
+		want := []coord.UnreadableRun{{Agent: "a", Run: ident.RunID("n", "a", "key:2"), Reason: "it is damaged"}}
+		at.unreadable = want
+		page, err := c.List(t.Context(), coord.Filter{})
+		if err != nil || len(page.Views) != 1 || page.Views[0].Entry.Run != run || !slices.Equal(page.Unreadable, want) {
+			t.Errorf("got %+v, %v", page, err)
+		}
+	})
 }
 
 // copied lets a request through and keeps a copy of it.

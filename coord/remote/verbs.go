@@ -167,6 +167,9 @@ func (h *Handler) list(c *wire.Call) (wire.Answer, error) {
 	for _, v := range page.Views {
 		lines = append(lines, viewOf(v))
 	}
+	for _, u := range page.Unreadable {
+		lines = append(lines, view{Entry: entry{Agent: u.Agent, Run: u.Run}, State: coord.RunFree, Unreadable: u.Reason})
+	}
 	return listed(lines, page.Next, err)
 }
 

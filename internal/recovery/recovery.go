@@ -125,6 +125,9 @@ func eachRun(ctx context.Context, l Ledger, do func(coord.View)) error {
 		if err != nil {
 			return err
 		}
+		if err := coord.Unread(page.Unreadable); err != nil {
+			return fmt.Errorf("of the runs in the ledger %w", err)
+		}
 		for _, v := range page.Views {
 			do(v)
 		}
