@@ -29,7 +29,7 @@ var shared struct {
 func TestMain(m *testing.M) {
 	cluster.RunMember()
 	// What runs side by side waits for leases and replies; what the command line says wins.
-	if err := flag.Set("test.parallel", "8"); err != nil {
+	if err := flag.Set("test.parallel", "4"); err != nil {
 		panic(err)
 	}
 	code := m.Run()
@@ -50,7 +50,7 @@ func TestMain(m *testing.M) {
 func three(t testing.TB) *cluster.Cluster {
 	t.Helper()
 	shared.once.Do(func() {
-		shared.c, shared.err = cluster.Start(context.Background(), cluster.Config{NoFsync: true})
+		shared.c, shared.err = cluster.Start(context.Background(), cluster.Config{TickMS: 50, ElectionMS: 500, NoFsync: true})
 	})
 	must(t, shared.err)
 	return shared.c

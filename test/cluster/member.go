@@ -113,7 +113,8 @@ func (m *member) spawn() (*process, *os.File, error) {
 	defer say.Close()
 
 	cmd := exec.Command(m.c.cfg.Executable)
-	cmd.Env = append(os.Environ(), memberEnv+"="+string(env))
+	// Members are many to a machine: one processor each, unless the environment says otherwise, leaves the others to what is tested.
+	cmd.Env = append([]string{"GOMAXPROCS=1"}, append(os.Environ(), memberEnv+"="+string(env))...)
 	cmd.Dir = m.dir
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, log, log
 	cmd.ExtraFiles = []*os.File{say}
