@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strconv"
 	"strings"
 	"sync"
@@ -34,6 +35,11 @@ var helpers = map[string]func() int{
 func TestMain(m *testing.M) {
 	if part := os.Getenv(helperEnv); part != "" {
 		os.Exit(helpers[part]())
+	}
+	for _, sig := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT} {
+		if signal.Ignored(sig) { // under nohup or in the background, and children would inherit it
+			signal.Notify(make(chan os.Signal, 1), sig)
+		}
 	}
 	os.Exit(m.Run())
 }

@@ -40,7 +40,7 @@ func TestChildLeadsItsOwnGroup(t *testing.T) {
 }
 
 func TestStopIsTermThenTheReasonIsKept(t *testing.T) {
-	p, _ := ready(t, `trap "exit 9" TERM; echo ready; while :; do sleep 0.01; done`, time.Hour)
+	p, _ := ready(t, `trap "exit 9" TERM; echo ready; while :; do sleep 0.1; done`, time.Hour)
 	p.Stop(errLost)
 	if r := wait(t, p); r.ExitCode != 9 || r.Stopped != errLost || r.TimedOut {
 		t.Errorf("want exit 9 and the reason, got %+v", r)
@@ -48,7 +48,7 @@ func TestStopIsTermThenTheReasonIsKept(t *testing.T) {
 }
 
 func TestChildThatIgnoresTermIsKilledAfterTheGrace(t *testing.T) {
-	p, _ := ready(t, `trap "" TERM; echo ready; while :; do sleep 0.01; done`, shortGrace)
+	p, _ := ready(t, `trap "" TERM; echo ready; while :; do sleep 0.1; done`, shortGrace)
 	p.Stop(errLost)
 	if r := wait(t, p); r.Signal != syscall.SIGKILL || r.ShellCode() != 137 || r.Stopped != errLost {
 		t.Errorf("want an end by KILL and the reason, got %+v", r)
@@ -70,7 +70,7 @@ func TestWholeGroupGetsTheSignal(t *testing.T) {
 
 func TestStoppedGroupIsGoneWhenWaitReturns(t *testing.T) {
 	// The child ends at once; its own child does not listen.
-	p, out := ready(t, `(trap "" TERM; echo ready; sh -c 'echo $PPID'; while :; do sleep 0.01; done) & wait`, shortGrace)
+	p, out := ready(t, `(trap "" TERM; echo ready; sh -c 'echo $PPID'; while :; do sleep 0.1; done) & wait`, shortGrace)
 	grandchild := out.pid(t)
 	p.Stop(errLost)
 	r := wait(t, p)
@@ -81,7 +81,7 @@ func TestStoppedGroupIsGoneWhenWaitReturns(t *testing.T) {
 
 func TestGrandchildHasTheRestOfTheGraceWhenTheChildHasEnded(t *testing.T) {
 	done := filepath.Join(t.TempDir(), "done")
-	p, _ := ready(t, `(trap "sleep 0.2; : >'`+done+`'; exit" TERM; echo ready; while :; do sleep 0.01; done) & wait`, time.Hour)
+	p, _ := ready(t, `(trap "sleep 0.2; : >'`+done+`'; exit" TERM; echo ready; while :; do sleep 0.1; done) & wait`, time.Hour)
 	p.Stop(errLost)
 	r := wait(t, p)
 	if _, err := os.Stat(done); err != nil || r.Signal != syscall.SIGTERM || r.LeftBehind {
@@ -105,7 +105,7 @@ func TestZombieOfASlowParentDoesNotKeepUs(t *testing.T) {
 }
 
 func TestStopReachesAChildThatStandsStill(t *testing.T) {
-	p, _ := ready(t, `trap "exit 9" TERM; echo ready; while :; do sleep 0.01; done`, time.Hour)
+	p, _ := ready(t, `trap "exit 9" TERM; echo ready; while :; do sleep 0.1; done`, time.Hour)
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestStopReachesAChildThatStandsStill(t *testing.T) {
 }
 
 func TestStopIsIdempotentAndTheFirstReasonIsKept(t *testing.T) {
-	p, out := ready(t, `trap "echo term" TERM; echo ready; while :; do sleep 0.01; done`, time.Hour)
+	p, out := ready(t, `trap "echo term" TERM; echo ready; while :; do sleep 0.1; done`, time.Hour)
 	p.Stop(errLost)
 	if got := out.next(t); got != "term" {
 		t.Fatalf("got %q", got)

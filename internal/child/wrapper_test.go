@@ -58,7 +58,7 @@ func startWrapper(t *testing.T, script string) (*exec.Cmd, *lines, int) {
 }
 
 func TestKilledWrapperTakesItsChildWithIt(t *testing.T) {
-	cmd, out, pid := startWrapper(t, `trap "" TERM INT HUP; echo ready; while :; do sleep 0.01; done`)
+	cmd, out, pid := startWrapper(t, `trap "" TERM INT HUP; echo ready; while :; do sleep 0.1; done`)
 	out.next(t)
 	if !live(pid) {
 		t.Fatal("the child is not there")
@@ -88,7 +88,7 @@ func TestSignalsOfTheWrapperReachTheChild(t *testing.T) {
 
 func TestDeafChildOfASignalledWrapperIsKilled(t *testing.T) {
 	t.Setenv(hasty, "yes")
-	cmd, out, pid := startWrapper(t, `trap "" TERM; echo ready; while :; do sleep 0.01; done`)
+	cmd, out, pid := startWrapper(t, `trap "" TERM; echo ready; while :; do sleep 0.1; done`)
 	out.next(t)
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -121,7 +121,7 @@ func TestKeyboardStopDoesNotStopTheWrapper(t *testing.T) {
 }
 
 func TestForwardKeepsTheFirstEndingSignal(t *testing.T) {
-	p, out := ready(t, `trap "echo int" INT; trap "echo hup; exit 4" HUP; echo ready; while :; do sleep 0.01; done`, time.Hour)
+	p, out := ready(t, `trap "echo int" INT; trap "echo hup; exit 4" HUP; echo ready; while :; do sleep 0.1; done`, time.Hour)
 	signals := make(chan os.Signal, 4)
 	forwarded := make(chan struct{})
 	go func() { defer close(forwarded); p.Forward(t.Context(), signals) }()
@@ -140,7 +140,7 @@ func TestForwardKeepsTheFirstEndingSignal(t *testing.T) {
 
 func TestForwardPassesOtherSignalsWithoutAnEnd(t *testing.T) {
 	p, out := ready(t, `trap "echo usr1" USR1; trap "echo usr2; exit 6" USR2; trap "echo tstp" TSTP
-		echo ready; while :; do sleep 0.01; done`, time.Nanosecond)
+		echo ready; while :; do sleep 0.1; done`, time.Nanosecond)
 	signals := make(chan os.Signal, 4)
 	go p.Forward(t.Context(), signals)
 	for _, step := range []struct {
