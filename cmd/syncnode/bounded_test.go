@@ -36,9 +36,7 @@ func agree(t *testing.T, ops int, all ...host) {
 }
 
 func TestThreeNodesKeepTheirLogsBoundedAndAColdOneJoinsFromTheCheckpoint(t *testing.T) {
-	if !thorough.Asked() {
-		t.Skip("it takes 14 s of a reader's five minutes; it runs with SYNCNODE_CI or SYNCNODE_FULL set")
-	}
+	thorough.Only(t)
 	t.Parallel()
 	fleet := spaced(hosts(t, 4, common.get(t).Endpoints()), "bounded")
 	for i := range fleet {

@@ -232,9 +232,7 @@ func TestACommandIsGoneBeforeItsLeaseCanEndWhenItsNodeDies(t *testing.T) {
 }
 
 func TestABusyNodeIsNeverRefusedForTheSakeOfTenIdleOnes(t *testing.T) {
-	if !thorough.Asked() {
-		t.Skip("eleven real nodes take 40 s of a reader's five minutes; they run with SYNCNODE_CI or SYNCNODE_FULL set")
-	}
+	thorough.Only(t)
 	t.Parallel()
 	all := spaced(hosts(t, 11, common.get(t).Endpoints()), "busy-and-idle")
 	for i := range all {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/syncnode/syncnode/internal/thorough"
 	"github.com/syncnode/syncnode/test/cluster"
 )
 
@@ -38,6 +39,7 @@ func requests(t *testing.T, c *cluster.Cluster) map[string]int {
 
 // docs/operations.md tells what an exec asks of etcd.
 func TestAnExecAsksEtcdAtMostTenTimesAndOfACommittedRunFive(t *testing.T) {
+	thorough.Only(t)
 	c := lone.alone(t)
 	h := hosts(t, 1, c.Endpoints())[0]
 	asked := func(occurrence string) int {

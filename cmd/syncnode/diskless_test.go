@@ -100,9 +100,7 @@ func TestASidecarRunsOverItsSocketAndKeepsNothing(t *testing.T) {
 }
 
 func TestASidecarIsReadyWithoutItsEtcdAndBeginsNothingThen(t *testing.T) {
-	if !thorough.Asked() {
-		t.Skip("it takes 20 s of a reader's five minutes; it runs with SYNCNODE_CI or SYNCNODE_FULL set")
-	}
+	thorough.Only(t)
 	t.Parallel()
 	way, err := common.get(t).NewClientProxy()
 	must(t, err)
@@ -167,9 +165,7 @@ func TestASidecarThatIsToldToStopTellsTheLedgerWhatItOwes(t *testing.T) {
 }
 
 func TestASidecarThatIsKilledLeavesWhatWasClaimedFreeAndWhatWasBegunInDoubt(t *testing.T) {
-	if !thorough.Asked() {
-		t.Skip("it takes 20 s of a reader's five minutes; it runs with SYNCNODE_CI or SYNCNODE_FULL set")
-	}
+	thorough.Only(t)
 	t.Parallel()
 	h := pod(t, common.get(t).Endpoints(), "sidecar-killed")
 	first := h.sidecar("--device-id", "uid-1")

@@ -101,7 +101,7 @@ func TestDoctorNeedsNoEtcdAndStartsNone(t *testing.T) {
 	d = h.doctor(0)
 	d.says(t, "etcd", "note", "none was started")
 	d.says(t, "journal", "ok", "2 ops")
-	p := h.start("exec", "-q", "--agent", "job", "--occurrence", "two", "--", "sh", "-c", "echo $$ >c; until test -e go; do sleep 0.02; done")
+	p := h.start("exec", "-q", "--agent", "job", "--occurrence", "two", "--", "sh", "-c", "echo $$ >c; until test -e go; do sleep 0.2; done")
 	h.pid("c")
 	d = h.doctor(0)
 	d.says(t, "endpoints", "ok", "1 of 1")

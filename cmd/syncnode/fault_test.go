@@ -83,7 +83,7 @@ func TestAnOutcomeThatTheLedgerCannotTakeIsWrittenByTheNextRun(t *testing.T) {
 	fleet := hosts(t, 2, way.Endpoints())
 	a, b := fleet[0], fleet[1]
 	b.args = []string{"--endpoints", c.MemberEndpoint(0)}
-	p := a.start("exec", "--agent", "cut", "--occurrence", "k", "--ttl", "300s", "--", "sh", "-c", "echo $$ >c; until test -e go; do sleep 0.02; done")
+	p := a.start("exec", "--agent", "cut", "--occurrence", "k", "--ttl", "300s", "--", "sh", "-c", "echo $$ >c; until test -e go; do sleep 0.2; done")
 	a.pid("c")
 	way.Cut()
 	a.touch("go")

@@ -99,8 +99,8 @@ func TestTwoAgentsRunAtTheSameTimeOnOneDataDirectory(t *testing.T) {
 	t.Parallel()
 	h := hosts(t, 1, common.get(t).Endpoints())[0]
 	// Each goes on only once the other has begun.
-	first := h.start("exec", "-q", "--agent", "pair-a", "--occurrence", "k", "--", "sh", "-c", "touch a; until test -e b; do sleep 0.02; done")
-	second := h.start("exec", "-q", "--agent", "pair-b", "--occurrence", "k", "--", "sh", "-c", "touch b; until test -e a; do sleep 0.02; done")
+	first := h.start("exec", "-q", "--agent", "pair-a", "--occurrence", "k", "--", "sh", "-c", "touch a; until test -e b; do sleep 0.2; done")
+	second := h.start("exec", "-q", "--agent", "pair-b", "--occurrence", "k", "--", "sh", "-c", "touch b; until test -e a; do sleep 0.2; done")
 	first.want(0)
 	second.want(0)
 }

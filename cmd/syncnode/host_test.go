@@ -14,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/syncnode/syncnode/internal/thorough"
 )
 
 // A host is a data directory, and the way of its processes to the ledger.
@@ -88,8 +90,13 @@ func (h host) start(args ...string) *process {
 	return p
 }
 
+// cleanEnv is the environment without what would configure the program. A reader's machine has few processors for the many processes of
+// the tests, each of which is given one; where all is run they have all.
 func cleanEnv() []string {
 	var env []string
+	if !thorough.Asked() {
+		env = append(env, "GOMAXPROCS=1")
+	}
 	for _, kv := range os.Environ() {
 		if !strings.HasPrefix(kv, "SYNCNODE_") && !strings.HasPrefix(kv, "ETCDCTL_") {
 			env = append(env, kv)
@@ -228,7 +235,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 		if ok() {
 			return
 		}
-		time.Sleep(10*time.Millisecond + min(3*time.Since(began), time.Second))
+		time.Sleep(10*time.Millisecond + min(9*time.Since(began), time.Second))
 	}
 	t.Fatalf("never happened: %s", what)
 }
@@ -247,7 +254,7 @@ func (h host) pid(name string) int {
 }
 
 // beats is a command that writes its process id into c and the time into beats, until there is a file named go.
-const beats = `echo $$ >c; while ! test -e go; do date +%s%N >>beats; sleep 0.05; done`
+const beats = `echo $$ >c; while ! test -e go; do date +%s%N >>beats; sleep 0.2; done`
 
 // lastBeat is when a command last said that it lives.
 func (h host) lastBeat() time.Time {

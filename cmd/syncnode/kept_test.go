@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/syncnode/syncnode/internal/thorough"
 )
 
 // In the processes of tests, and in no program that is built, a node that is away can be given up sooner.
@@ -29,7 +31,7 @@ func (h host) telling(d string) host {
 	return h
 }
 
-const untilGo = "echo $$ >c; until test -e go; do sleep 0.02; done; exit "
+const untilGo = "echo $$ >c; until test -e go; do sleep 0.2; done; exit "
 
 // journaled waits until the host's own journal says how a run ended.
 func (h host) journaled(status string) {
@@ -149,7 +151,18 @@ func TestANodeThatStoodStillAtTheEndOfACommandRecordsItWhenItGoesOn(t *testing.T
 	node := h.answering()
 	run := h.start("exec", "--agent", "a", "--occurrence", "1", "--", "sh", "-c", untilGo+"0")
 	h.pid("c")
-	must(t, node.cmd.Process.Signal(syscall.SIGSTOP))
+	lock, err := os.Open(filepath.Join(h.device(), "journal", "LOCK"))
+	must(t, err)
+	defer lock.Close()
+	eventually(t, "the node stands still while it does not write into its journal", func() bool {
+		must(t, node.cmd.Process.Signal(syscall.SIGSTOP))
+		if syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
+			must(t, syscall.Flock(int(lock.Fd()), syscall.LOCK_UN))
+			return true
+		}
+		must(t, node.cmd.Process.Signal(syscall.SIGCONT))
+		return false
+	})
 	h.touch("go")
 	run.want(114, "was run: committed", "the outcome is in the journal")
 	must(t, node.cmd.Process.Signal(syscall.SIGCONT))
@@ -157,6 +170,7 @@ func TestANodeThatStoodStillAtTheEndOfACommandRecordsItWhenItGoesOn(t *testing.T
 }
 
 func TestAnEndIsKeptAlsoWhereTheIndexIsLostAndTheJournalBeginsAtACheckpoint(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	h := near(t, spaced(hosts(t, 1, common.get(t).Endpoints()), "kept-cut")[0]).telling("1s").with("--segment-bytes", "2000")
 	node := h.answering("--checkpoint-every", "4")

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/syncnode/syncnode/internal/thorough"
 	"github.com/syncnode/syncnode/oplog"
 	relaydir "github.com/syncnode/syncnode/relay/dir"
 )
@@ -36,6 +37,7 @@ func pushTo(t *testing.T, folder string, ops []oplog.Op) {
 }
 
 func TestAPersonAcceptsAChainThatWaitsAndOneThatParted(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	h := spaced(hosts(t, 1, common.get(t).Endpoints()), "accepts")[0]
 	bare := h

@@ -2,6 +2,9 @@ package main
 
 import (
 	"flag"
+	"os"
+	"os/signal"
+	"syscall"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -14,7 +17,7 @@ import (
 func TestMain(m *testing.M) {
 	cluster.RunMember()
 	// Most tests wait for processes of their own, and some for their turn; what the command line says wins.
-	if err := flag.Set("test.parallel", "8"); err != nil {
+	if err := flag.Set("test.parallel", "4"); err != nil {
 		panic(err)
 	}
 	testscript.Main(suite{m}, map[string]func(){"syncnode": main, "application": application})
@@ -24,6 +27,11 @@ func TestMain(m *testing.M) {
 type suite struct{ m *testing.M }
 
 func (s suite) Run() int {
+	for _, sig := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT} {
+		if signal.Ignored(sig) { // under nohup or in the background, and children would inherit it
+			signal.Notify(make(chan os.Signal, 1), sig)
+		}
+	}
 	defer closeShared()
 	return s.m.Run()
 }

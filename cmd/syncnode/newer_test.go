@@ -53,9 +53,7 @@ func (s store) change(key, was, is string) (back func()) {
 }
 
 func TestALedgerInAnotherFormatRunsNothingAndSaysWhatToDo(t *testing.T) {
-	if !thorough.Asked() {
-		t.Skip("it takes 8 s of a reader's five minutes; it runs with SYNCNODE_CI or SYNCNODE_FULL set")
-	}
+	thorough.Only(t)
 	t.Parallel()
 	c := common.get(t)
 	h := near(t, spaced(hosts(t, 1, c.Endpoints()), "newer")[0])
@@ -148,9 +146,7 @@ func TestAJournalThatANewerReleaseWroteIsLeftAloneAndNothingRuns(t *testing.T) {
 
 // What others in the relay wrote stops the exchange and no run: the ledger decides those.
 func TestARelayThatANewerReleaseWroteToStopsTheExchangeAndNoRun(t *testing.T) {
-	if !thorough.Asked() {
-		t.Skip("it takes 4 s of a reader's five minutes; it runs with SYNCNODE_CI or SYNCNODE_FULL set")
-	}
+	thorough.Only(t)
 	t.Parallel()
 	c := common.get(t)
 	fleet := spaced(hosts(t, 2, c.Endpoints()), "newer-relay")
@@ -183,9 +179,7 @@ func TestARelayThatANewerReleaseWroteToStopsTheExchangeAndNoRun(t *testing.T) {
 }
 
 func TestACheckpointThatANewerReleaseMadeIsNotTakenAndNoRunStops(t *testing.T) {
-	if !thorough.Asked() {
-		t.Skip("it takes 4 s of a reader's five minutes; it runs with SYNCNODE_CI or SYNCNODE_FULL set")
-	}
+	thorough.Only(t)
 	t.Parallel()
 	c := common.get(t)
 	fleet := spaced(hosts(t, 2, c.Endpoints()), "newer-checkpoint")
@@ -225,9 +219,7 @@ func TestACheckpointThatANewerReleaseMadeIsNotTakenAndNoRunStops(t *testing.T) {
 
 // A line of an op has no version: what is new in it is told by a greater version of its chain's head, or else stops that chain alone.
 func TestAnOpThatNobodyCanReadStopsItsChainAndNoRun(t *testing.T) {
-	if !thorough.Asked() {
-		t.Skip("it takes 4 s of a reader's five minutes; it runs with SYNCNODE_CI or SYNCNODE_FULL set")
-	}
+	thorough.Only(t)
 	t.Parallel()
 	c := common.get(t)
 	fleet := spaced(hosts(t, 2, c.Endpoints()), "newer-op")

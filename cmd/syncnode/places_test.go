@@ -12,9 +12,7 @@ import (
 
 // Two nodes meet at two relays, and a third knows one of them only, which is away for a while.
 func TestANodeMeetsItsPeersAtSeveralRelaysAndOneThatFailsStopsNoOther(t *testing.T) {
-	if !thorough.Asked() {
-		t.Skip("it takes 8 s of a reader's five minutes; it runs with SYNCNODE_CI or SYNCNODE_FULL set")
-	}
+	thorough.Only(t)
 	t.Parallel()
 	fleet := spaced(hosts(t, 3, common.get(t).Endpoints()), "relays")
 	folder := filepath.Join(t.TempDir(), "shared")

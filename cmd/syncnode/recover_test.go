@@ -48,9 +48,7 @@ func (h host) epoch(agent, occurrence string) int {
 
 // The runbook "Restore etcd from a snapshot" of docs/operations.md, step by step.
 func TestTheRunbookOfARestoreBringsBackEveryRunAndEveryEpoch(t *testing.T) {
-	if !thorough.Asked() {
-		t.Skip("it takes 14 s of a reader's five minutes; it runs with SYNCNODE_CI or SYNCNODE_FULL set")
-	}
+	thorough.Only(t)
 	c := lone.alone(t)
 	fleet := spaced(hosts(t, 6, c.Endpoints()), "runbook")
 	cron, other, lostDisk, node, bystander, admin := fleet[0], fleet[1], fleet[2], fleet[3], fleet[4], fleet[5]
@@ -145,6 +143,7 @@ func TestTheRunbookOfARestoreBringsBackEveryRunAndEveryEpoch(t *testing.T) {
 }
 
 func TestAnAdoptedLedgerIsToldWhatWasDoneUnderTheEarlierOne(t *testing.T) {
+	thorough.Only(t)
 	c := lone.alone(t)
 	fleet := spaced(hosts(t, 2, c.Endpoints()), "adopted")
 	a, b := fleet[0], fleet[1]
@@ -171,6 +170,7 @@ func TestAnAdoptedLedgerIsToldWhatWasDoneUnderTheEarlierOne(t *testing.T) {
 }
 
 func TestALedgerThatGoesBackTwiceIsWaitedForTwice(t *testing.T) {
+	thorough.Only(t)
 	c := lone.alone(t)
 	a := spaced(hosts(t, 1, c.Endpoints()), "twice")[0]
 	a.run("job", "one")

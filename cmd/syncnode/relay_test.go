@@ -37,9 +37,7 @@ func (r relayReport) of(device string) relayDevice {
 }
 
 func TestAPersonMakesACheckpointCollectsAndRetiresADeviceThatReturnsUnderANewID(t *testing.T) {
-	if !thorough.Asked() {
-		t.Skip("it takes 8 s of a reader's five minutes; it runs with SYNCNODE_CI or SYNCNODE_FULL set")
-	}
+	thorough.Only(t)
 	t.Parallel()
 	fleet := spaced(hosts(t, 2, common.get(t).Endpoints()), "person")
 	a, b := fleet[0], fleet[1]
@@ -82,6 +80,7 @@ func TestAPersonMakesACheckpointCollectsAndRetiresADeviceThatReturnsUnderANewID(
 }
 
 func TestARelayInAFolderIsShownWithoutEtcd(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	h := spaced(hosts(t, 1, common.get(t).Endpoints()), "shown")[0]
 	folder := filepath.Join(t.TempDir(), "shared")

@@ -18,9 +18,7 @@ func (h host) copyTo(dir string) {
 }
 
 func TestARestoredBackupGetsANewIDSaysSoOnceAndLosesNothing(t *testing.T) {
-	if !thorough.Asked() {
-		t.Skip("it takes 20 s of a reader's five minutes; it runs with SYNCNODE_CI or SYNCNODE_FULL set")
-	}
+	thorough.Only(t)
 	t.Parallel()
 	fleet := spaced(hosts(t, 2, common.get(t).Endpoints()), "restored")
 	a, b := fleet[0], fleet[1]
@@ -39,7 +37,7 @@ func TestARestoredBackupGetsANewIDSaysSoOnceAndLosesNothing(t *testing.T) {
 	must(t, os.RemoveAll(filepath.Join(a.dir, "syncnode")))
 	must(t, os.CopyFS(a.dir, os.DirFS(backup)))
 	a.run("r", "after the restore") // its record takes the place of ops that the relay holds
-	long := a.start("exec", "-q", "--agent", "long", "--occurrence", "k", "--", "sh", "-c", "echo $$ >c; until test -e go; do sleep 0.02; done")
+	long := a.start("exec", "-q", "--agent", "long", "--occurrence", "k", "--", "sh", "-c", "echo $$ >c; until test -e go; do sleep 0.2; done")
 	a.pid("c")
 	na = a.serve()
 	na.says("this device has a new id")
@@ -77,6 +75,7 @@ func TestARestoredBackupGetsANewIDSaysSoOnceAndLosesNothing(t *testing.T) {
 }
 
 func TestARestoredDeviceWithAGivenIDIsToldWhatToDoAndGoesOnUnderAnother(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	fleet := spaced(hosts(t, 2, common.get(t).Endpoints()), "given")
 	a, b := fleet[0].with("--device-id", "till-1"), fleet[1]
@@ -123,6 +122,7 @@ func TestACopyOfADataDirectoryBesideALivingNodeIsAnotherDevice(t *testing.T) {
 }
 
 func TestAMovedDataDirectoryOffersWhatItsFormerIDHadNotPushed(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	fleet := spaced(hosts(t, 2, common.get(t).Endpoints()), "moved")
 	a, b := fleet[0], fleet[1]

@@ -75,6 +75,7 @@ func atRest(t *testing.T, c *cluster.Cluster, agents int) cost {
 }
 
 func TestAThousandAgentsAtRestProposeNothing(t *testing.T) {
+	thorough.Only(t)
 	c := lone.alone(t)
 	client := c.Client(t)
 	eventually(t, "no lease of an earlier test is left to run out", func() bool {

@@ -97,6 +97,7 @@ func (h host) effects(file string) map[string]int {
 
 // Three nodes share a schedule; the holder is killed, then all are restarted, twice.
 func TestNodesThatDieAndRestartLoseNoOccurrenceAndRunNoneTwice(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	every, some := thorough.Of(10*time.Second, 2*time.Second), thorough.Of(6, 3)
 	fleet := spaced(hosts(t, 3, common.get(t).Endpoints()), "beats")
@@ -277,7 +278,7 @@ func TestATriggerGoesThroughTheNodeOfTheDataDirectory(t *testing.T) {
 	n := h.serve(h.configure(`
 version: 1
 agents:
-  job: { command: [sh, -c, "echo $SYNCNODE_RUN_OCCURRENCE >>triggered; until test -e go; do sleep 0.05; done"] }
+  job: { command: [sh, -c, "echo $SYNCNODE_RUN_OCCURRENCE >>triggered; until test -e go; do sleep 0.2; done"] }
   daily: { schedule: "0 3 * * *", tz: Europe/Berlin, command: ["true"] }
 `)...)
 	bare.call("agent", "trigger", "job", "--occurrence", "one").want(0).prints("occurrence  key:one")
@@ -298,6 +299,7 @@ agents:
 }
 
 func TestAGapThatIsOpenIsShownAsSuch(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	h := spaced(hosts(t, 1, common.get(t).Endpoints()), "open-gap")[0]
 	n := h.serve(h.configure("version: 1\nagents: { beat: { schedule: \"@every 1s\", command: [\"true\"] } }\n")...)

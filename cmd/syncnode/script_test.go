@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/syncnode/syncnode/internal/thorough"
 )
 
 // patience is the longest that a test waits for one thing. Nothing is measured against it.
@@ -24,7 +26,16 @@ func TestScripts(t *testing.T) {
 		Dir: "testdata",
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, "state"))
+			if !thorough.Asked() {
+				env.Setenv("GOMAXPROCS", "1") // as cleanEnv
+			}
 			return nil
+		},
+		Condition: func(cond string) (bool, error) {
+			if cond == "whole" {
+				return thorough.Asked(), nil
+			}
+			return false, fmt.Errorf("unknown condition %q", cond)
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"code": scriptCode, "until": scriptUntil, "kill9": scriptKill9, "deaf": scriptDeaf, "damage": scriptDamage, "waiting": scriptWaiting,

@@ -67,9 +67,7 @@ func shows(t *testing.T, root, text string) (found []string, size int) {
 }
 
 func TestNodesSealWhatTheyShareAndOneWithoutTheKeyHoldsItUntilItComes(t *testing.T) {
-	if !thorough.Asked() {
-		t.Skip("it takes 14 s of a reader's five minutes; it runs with SYNCNODE_CI or SYNCNODE_FULL set")
-	}
+	thorough.Only(t)
 	t.Parallel()
 	const secret = "hush-7f1c"
 	folder := filepath.Join(t.TempDir(), "shared")

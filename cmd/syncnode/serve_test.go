@@ -154,9 +154,7 @@ func TestThreeNodesConvergeOverEtcdAndOneThatWasKilledReturns(t *testing.T) {
 }
 
 func TestThreeNodesThatAreTheirOwnEtcdConvergeAndOneThatWasKilledReturns(t *testing.T) {
-	if !thorough.Asked() {
-		t.Skip("it takes 8 s of a reader's five minutes; it runs with SYNCNODE_CI or SYNCNODE_FULL set")
-	}
+	thorough.Only(t)
 	t.Parallel()
 	fleet := hosts(t, 3, nil)
 	var cluster []string
@@ -252,7 +250,7 @@ func TestAnOutcomeLeftByAKilledRunIsFinishedByTheNode(t *testing.T) {
 	cut := a
 	cut.args = []string{"--endpoints", strings.Join(way.Endpoints(), ","), "--namespace", "left"}
 	p := cut.start("exec", "-q", "--agent", "left", "--occurrence", "k", "--ttl", "300s", "--backend-timeout", "60s", "--",
-		"sh", "-c", "echo $$ >c; until test -e go; do sleep 0.02; done")
+		"sh", "-c", "echo $$ >c; until test -e go; do sleep 0.2; done")
 	a.pid("c")
 	way.Blackhole()
 	a.touch("go")

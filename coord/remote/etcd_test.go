@@ -67,9 +67,7 @@ func (s *served) expire(t testing.TB, pid int) {
 
 // The whole contract once more, over a real etcd.
 func TestConformanceOverEtcd(t *testing.T) {
-	if !thorough.Asked() {
-		t.Skip("the suite over a real etcd takes 16 s of a reader's five minutes; it runs with SYNCNODE_CI or SYNCNODE_FULL set")
-	}
+	thorough.Only(t)
 	c, err := cluster.Start(t.Context(), cluster.Config{Members: 1, NoFsync: true})
 	if err != nil {
 		t.Fatal(err)

@@ -2,7 +2,10 @@
 // SYNCNODE_CI or SYNCNODE_FULL, and a part of it for a reader who runs `go test ./...`. Tests alone import it.
 package thorough
 
-import "os"
+import (
+	"os"
+	"testing"
+)
 
 // Asked reports whether long tests are to run in whole.
 func Asked() bool { return os.Getenv("SYNCNODE_CI") != "" || os.Getenv("SYNCNODE_FULL") != "" }
@@ -13,4 +16,13 @@ func Of[T any](all, part T) T {
 		return all
 	}
 	return part
+}
+
+// Only skips a test that a reader's run leaves to the project's own checks: one of many processes, or another case of what a test that
+// stays shows.
+func Only(t testing.TB) {
+	t.Helper()
+	if !Asked() {
+		t.Skip("left out of a reader's five minutes: it runs where SYNCNODE_CI or SYNCNODE_FULL is set, as in `make cluster`")
+	}
 }

@@ -27,7 +27,7 @@ import (
 func TestADeadNodesAgentsAreTakenAfterItsLivenessIsGoneWhichEachNewLeaderPutsOff(t *testing.T) {
 	const election = 500 * time.Millisecond
 	c := cluster.New(t, cluster.Config{TickMS: 50, ElectionMS: uint(election.Milliseconds()), NoFsync: true})
-	for _, changes := range thorough.Of([]int{0, 1, 2}, []int{0, 2}) {
+	for _, changes := range thorough.Of([]int{0, 1, 2}, []int{1}) {
 		done := false
 		for try := 0; !done; try++ { // on a busy machine a lease may run out before its leader is changed
 			if try == 5 {

@@ -14,9 +14,7 @@ import (
 // A folder on a USB stick, on Windows or on a Mac takes two names that differ in case for one, and has neither owners nor links.
 func TestConformanceOnAFileSystemThatFoldsCase(t *testing.T) {
 	t.Parallel()
-	if !thorough.Asked() {
-		t.Skip("the suite through FUSE takes 60 s of a reader's five minutes; it runs with SYNCNODE_CI or SYNCNODE_FULL set")
-	}
+	thorough.Only(t)
 	mount := foldingMount(t)
 	conform(t, 2000, func(t *testing.T) string {
 		root, err := os.MkdirTemp(mount, "relay-")

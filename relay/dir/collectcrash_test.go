@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/syncnode/syncnode/internal/thorough"
 	"github.com/syncnode/syncnode/oplog"
 	"github.com/syncnode/syncnode/relay"
 	"github.com/syncnode/syncnode/relay/dir"
@@ -112,7 +113,7 @@ func (k *keeper) check(t *testing.T, root string) {
 
 func TestACrashAtAnyCallOfACollectionLosesNothingThatIsNotInTheCheckpoint(t *testing.T) {
 	t.Parallel()
-	for call := 1; ; call++ {
+	for call := 1; ; call += thorough.Of(1, 3) {
 		hard := call%2 == 0 // a power loss: a write is torn, and what was not synced is gone
 		root, k := t.TempDir(), newKeeper(t)
 		d := newDisk(t, root)
@@ -145,7 +146,7 @@ func TestACrashAtAnyCallOfACollectionLosesNothingThatIsNotInTheCheckpoint(t *tes
 
 func TestAnyCallOfACollectionMayFailOnce(t *testing.T) {
 	t.Parallel()
-	for call := 1; ; call++ {
+	for call := 1; ; call += thorough.Of(1, 3) {
 		root, k := t.TempDir(), newKeeper(t)
 		d := newDisk(t, root)
 		d.failAt = call
