@@ -69,7 +69,7 @@ func newConfigCheck() *cobra.Command {
 					return err
 				}
 			}
-			f, err := loadConfig(cmd, args[0])
+			f, err := givenConfig(cmd, args[0])
 			if err != nil {
 				return err
 			}
@@ -106,7 +106,7 @@ agent; with --defaults it writes the one that says nothing: a file to begin with
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f := config.Defaults()
 			if !defaults {
-				read, err := loadConfig(cmd, args[0])
+				read, err := givenConfig(cmd, args[0])
 				if err != nil {
 					return err
 				}
@@ -127,6 +127,16 @@ func oneFile(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
+// givenConfig reads the configuration that a verb is about: one that is not there, or cannot be read, is as wrong as one with mistakes. For
+// a node it is not, since it may be there when the node is started again.
+func givenConfig(cmd *cobra.Command, path string) (*config.File, error) {
+	f, err := loadConfig(cmd, path)
+	if _, judged := errors.AsType[*exitError](err); err != nil && !judged {
+		return nil, &exitError{exitUsage, err}
+	}
+	return f, err
+}
+
 // loadConfig reads a configuration; its mistakes are told line by line, so that editors find them.
 func loadConfig(cmd *cobra.Command, path string) (*config.File, error) {
 	var f *config.File
@@ -136,11 +146,8 @@ func loadConfig(cmd *cobra.Command, path string) (*config.File, error) {
 	} else {
 		f, err = config.Load(path)
 	}
-	switch {
-	case err == nil:
-		return f, nil
-	case !errors.Is(err, config.ErrInvalid):
-		return nil, &exitError{exitUsage, err} // there is no such file, or it cannot be read: none that could be right
+	if !errors.Is(err, config.ErrInvalid) {
+		return f, err
 	}
 	for line := range strings.SplitSeq(err.Error(), "\n") {
 		fmt.Fprintln(cmd.ErrOrStderr(), plain(line))

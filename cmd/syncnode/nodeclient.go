@@ -162,6 +162,9 @@ func (c *nodeClient) do(ctx context.Context, method, path string, in, out any) (
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
+		if e, ok := err.(*url.Error); ok {
+			err = e.Err // the URL is not what was typed
+		}
 		return nil, 0, &silence{c.where, err}
 	}
 	defer resp.Body.Close()

