@@ -52,6 +52,30 @@ func (s store) change(key, was, is string) (back func()) {
 	return func() { s.t.Helper(); s.put(key, old) }
 }
 
+// comes waits for a key.
+func (s store) comes(what, key string) {
+	s.t.Helper()
+	eventually(s.t, what, func() bool {
+		got, err := s.client.Get(bounded(s.t), key, clientv3.WithCountOnly())
+		return err == nil && got.Count == 1
+	})
+}
+
+// pair is two hosts and the etcd they share.
+func pair(t *testing.T, namespace string) (a, b host, s store) {
+	t.Helper()
+	c := common.get(t)
+	fleet := spaced(hosts(t, 2, c.Endpoints()), namespace)
+	return fleet[0], fleet[1], store{t, c.Client(t)}
+}
+
+// sees wants a run of another host not to be run again.
+func (h host) sees(agent, occurrence string) {
+	h.t.Helper()
+	h.call("exec", "--agent", agent, "--occurrence", occurrence, "--", "touch", "again").want(0, "already committed")
+	h.notThere("again")
+}
+
 func TestALedgerInAnotherFormatRunsNothingAndSaysWhatToDo(t *testing.T) {
 	thorough.Only(t)
 	t.Parallel()
@@ -148,25 +172,18 @@ func TestAJournalThatANewerReleaseWroteIsLeftAloneAndNothingRuns(t *testing.T) {
 func TestARelayThatANewerReleaseWroteToStopsTheExchangeAndNoRun(t *testing.T) {
 	thorough.Only(t)
 	t.Parallel()
-	c := common.get(t)
-	fleet := spaced(hosts(t, 2, c.Endpoints()), "newer-relay")
-	a, b := fleet[0], fleet[1]
-	s := store{t, c.Client(t)}
+	a, b, s := pair(t, "newer-relay")
 	na := a.serve()
 	a.run("a", "one")
 	b.run("b", "one")
 	head := "/syncnode/newer-relay/relay/head/" + a.verify().Device
-	eventually(t, "a's ops in the relay", func() bool {
-		got, err := s.client.Get(t.Context(), head, clientv3.WithCountOnly())
-		return err == nil && got.Count == 1
-	})
+	s.comes("a's ops in the relay", head)
 	na.stops()
 	back := s.change(head, `"v":1`, `"v":9,"more":{}`)
 	nb := b.serve()
 	nb.says("format version 9, this release knows 2: upgrade this one")
 	b.run("b", "two")
-	b.call("exec", "--agent", "a", "--occurrence", "one", "--", "touch", "again").want(0, "already committed")
-	b.notThere("again")
+	b.sees("a", "one")
 	back()
 	agree(t, 6, b)
 	nb.stops()
@@ -181,20 +198,14 @@ func TestARelayThatANewerReleaseWroteToStopsTheExchangeAndNoRun(t *testing.T) {
 func TestACheckpointThatANewerReleaseMadeIsNotTakenAndNoRunStops(t *testing.T) {
 	thorough.Only(t)
 	t.Parallel()
-	c := common.get(t)
-	fleet := spaced(hosts(t, 2, c.Endpoints()), "newer-checkpoint")
-	fleet[0].env = append(fleet[0].env, "SYNCNODE_SEGMENT_BYTES=2000")
-	a, b := fleet[0], fleet[1]
-	s := store{t, c.Client(t)}
+	a, b, s := pair(t, "newer-checkpoint")
+	a.env = append(a.env, "SYNCNODE_SEGMENT_BYTES=2000")
 	na := a.serve("--checkpoint-every", "10", "--segment-bytes", "2000")
 	for n := range 6 {
 		a.run("a", occ(n))
 	}
 	const newest = "/syncnode/newer-checkpoint/relay/checkpoint/newest"
-	eventually(t, "a checkpoint in the relay", func() bool {
-		got, err := s.client.Get(t.Context(), newest, clientv3.WithCountOnly())
-		return err == nil && got.Count == 1
-	})
+	s.comes("a checkpoint in the relay", newest)
 	na.stops()
 
 	was := s.get(newest)
@@ -208,8 +219,7 @@ func TestACheckpointThatANewerReleaseMadeIsNotTakenAndNoRunStops(t *testing.T) {
 	nb := b.serve("--checkpoint-every", "10")
 	nb.says("it has format version 2, this release knows 1: a newer release made it, upgrade this one")
 	b.run("b", "one")
-	b.call("exec", "--agent", "a", "--occurrence", occ(0), "--", "touch", "again").want(0, "already committed")
-	b.notThere("again")
+	b.sees("a", occ(0))
 	s.put(newest, was)
 	nb.says("took a checkpoint")
 	if log := nb.log(); regexp.MustCompile(`(?m)^panic`).MatchString(log) {
@@ -221,24 +231,17 @@ func TestACheckpointThatANewerReleaseMadeIsNotTakenAndNoRunStops(t *testing.T) {
 func TestAnOpThatNobodyCanReadStopsItsChainAndNoRun(t *testing.T) {
 	thorough.Only(t)
 	t.Parallel()
-	c := common.get(t)
-	fleet := spaced(hosts(t, 2, c.Endpoints()), "newer-op")
-	a, b := fleet[0], fleet[1]
-	s := store{t, c.Client(t)}
+	a, b, s := pair(t, "newer-op")
 	na := a.serve()
 	a.run("a", "one")
 	key := "/syncnode/newer-op/relay/op/" + a.verify().Device + "/00000000000000"
-	eventually(t, "a's ops in the relay", func() bool {
-		got, err := s.client.Get(t.Context(), key, clientv3.WithCountOnly())
-		return err == nil && got.Count == 1
-	})
+	s.comes("a's ops in the relay", key)
 	na.stops()
 	back := s.change(key, `"scope":`, `"key":"k","scope":`)
 	nb := b.serve()
 	nb.says("a chain is quarantined")
 	b.run("b", "one")
-	b.call("exec", "--agent", "a", "--occurrence", "one", "--", "touch", "again").want(0, "already committed")
-	b.notThere("again")
+	b.sees("a", "one")
 	back()
 	agree(t, 4, b)
 }
