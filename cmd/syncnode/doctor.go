@@ -19,6 +19,7 @@ import (
 	"github.com/syncnode/syncnode/internal/doctor"
 	"github.com/syncnode/syncnode/internal/embedded"
 	"github.com/syncnode/syncnode/internal/ident"
+	"github.com/syncnode/syncnode/internal/telling"
 )
 
 const doctorLong = `doctor looks at this device, its etcd and its ledger, and says what is wrong and what to do: endpoints, releases of etcd with
@@ -176,7 +177,7 @@ func (f *doctorFlags) examineLedger(ctx context.Context, client *clientv3.Client
 	case errors.Is(err, etcd.ErrFormat):
 		return nil, "this release must not read it", err
 	case err != nil:
-		return nil, err.Error(), nil
+		return nil, telling.Text(err.Error()), nil
 	}
 	return c, "", nil
 }
@@ -194,7 +195,7 @@ func (f *doctorFlags) examineJournal(cfg *doctor.Config, generation string) {
 	}
 	d, err := where.find()
 	if err != nil {
-		cfg.NoJournal = err.Error()
+		cfg.NoJournal = telling.Text(err.Error())
 		return
 	}
 	cfg.Journal = func(ctx context.Context) (doctor.Journal, error) { return d.health(ctx) }

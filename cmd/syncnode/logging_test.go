@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -60,6 +61,20 @@ func TestTheLogDoesNotSayWhichGoPackageAnErrorIsOf(t *testing.T) {
 		log.Warn("failed", "err", fmt.Errorf("pump: %w", errors.Join(coord.ErrNotSent, relay.ErrFull)))
 		if got := out.String(); !strings.Contains(got, "pump: not sent, nothing happened; full") {
 			t.Errorf("%s: %q", format, got)
+		}
+	}
+}
+
+func TestNoJSONOfAnExecSaysWhichGoPackageAnErrorIsOf(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	code, text := said(t, "exec", "--output", "json", "--result", dir+"/result", "--data-dir", dir+"/d", "--endpoints", "http://127.0.0.1:1", "--backend-timeout", "300ms",
+		"--agent", "a", "--occurrence", "1", "--", "true")
+	file, err := os.ReadFile(dir + "/result")
+	must(t, err)
+	for _, got := range []string{text, string(file)} {
+		if code != 125 || !strings.Contains(got, "not sent, nothing happened") || strings.Contains(got, "coord: ") {
+			t.Errorf("%d: %s", code, got)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/syncnode/syncnode/checkpoint"
 	"github.com/syncnode/syncnode/fold"
+	"github.com/syncnode/syncnode/internal/telling"
 	"github.com/syncnode/syncnode/journal"
 	"github.com/syncnode/syncnode/node"
 	"github.com/syncnode/syncnode/oplog"
@@ -120,7 +121,7 @@ func (d *device) verifyOnce(ctx context.Context) (logReport, error) {
 	}
 	sealer, err := d.seal()
 	if err != nil { // what is sealed is verified without keys too
-		row.Keys = err.Error()
+		row.Keys = telling.Text(err.Error())
 		if sealer, err = seal.New(seal.Config{}); err != nil {
 			return logReport{}, err
 		}
@@ -176,7 +177,7 @@ func (row *logReport) fold(j *journal.Journal, cut string, base *checkpoint.Chec
 			switch {
 			case p != nil && p.Until == nil: // nothing behind it is folded
 			case err != nil:
-				p = &parkedRow{Device: op.Device, From: op.Seq, Reason: err.Error()}
+				p = &parkedRow{Device: op.Device, From: op.Seq, Reason: telling.Text(err.Error())}
 			case p == nil && oplog.Future(op, now) != nil && !accepted.early(op):
 				until := time.UnixMilli(op.HLC.WallMS - oplog.MaxAhead).UTC()
 				p = &parkedRow{Device: op.Device, From: op.Seq, Until: &until}

@@ -17,6 +17,7 @@ import (
 	"github.com/syncnode/syncnode/internal/book"
 	"github.com/syncnode/syncnode/internal/ident"
 	"github.com/syncnode/syncnode/internal/recovery"
+	"github.com/syncnode/syncnode/internal/telling"
 	"github.com/syncnode/syncnode/journal/index"
 	relayetcd "github.com/syncnode/syncnode/relay/etcd"
 	"github.com/syncnode/syncnode/session"
@@ -190,7 +191,7 @@ func (be *backend) printRecovery(ctx context.Context, cmd *cobra.Command, out ou
 	gap, found, err := be.gap(ctx)
 	switch {
 	case err != nil:
-		row.NoGap = err.Error()
+		row.NoGap = telling.Text(err.Error())
 	case found:
 		row.Gap = lackOf(gap)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/syncnode/syncnode/internal/telling"
 	"github.com/syncnode/syncnode/node"
 	"github.com/syncnode/syncnode/oplog"
 	"github.com/syncnode/syncnode/relay"
@@ -152,7 +153,7 @@ func (s *station) newest(ctx context.Context, row *relayReport) (*relay.Checkpoi
 	c, ok, err := store.Checkpoint(ctx)
 	switch {
 	case errors.Is(err, relay.ErrCorrupt):
-		row.Damaged = err.Error()
+		row.Damaged = telling.Text(err.Error())
 		return nil, nil
 	case err != nil || !ok:
 		return nil, err

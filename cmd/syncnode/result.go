@@ -14,6 +14,7 @@ import (
 
 	"github.com/syncnode/syncnode/dispatch"
 	"github.com/syncnode/syncnode/internal/ident"
+	"github.com/syncnode/syncnode/internal/telling"
 )
 
 // A resultRow is what --result writes, also when nothing ran.
@@ -45,7 +46,7 @@ func (x *execution) say(format string, args ...any) {
 func (x *execution) tell(job dispatch.Job, r dispatch.Result) error {
 	row := resultRow{
 		Run: job.Run, Agent: job.Agent, Occurrence: job.Occurrence, Attempt: r.Attempt, Epoch: uint64(r.Epoch),
-		State: string(r.State), Cause: r.Cause, Signal: r.Signal, Ran: string(r.Ran), Code: r.Code, Message: r.Message,
+		State: string(r.State), Cause: r.Cause, Signal: r.Signal, Ran: string(r.Ran), Code: r.Code, Message: telling.Text(r.Message),
 	}
 	if r.Ran == dispatch.Yes {
 		row.ExitCode = &r.ExitCode
@@ -63,7 +64,7 @@ func (x *execution) tell(job dispatch.Job, r dispatch.Result) error {
 		fmt.Fprintf(errOut, "syncnode: %s\n", told(r.Message))
 	}
 	if unwritten != nil {
-		fmt.Fprintf(errOut, "syncnode: --result: %v\n", unwritten)
+		fmt.Fprintf(errOut, "syncnode: --result: %s\n", told(unwritten.Error()))
 	}
 	if r.Code == 0 {
 		return nil
@@ -84,7 +85,7 @@ func refuse(cmd *cobra.Command, code int, message string) {
 		}
 		return f.Value.String()
 	}
-	row := resultRow{Agent: typed("agent"), Ran: string(dispatch.No), Code: code, Message: message}
+	row := resultRow{Agent: typed("agent"), Ran: string(dispatch.No), Code: code, Message: telling.Text(message)}
 	if occurrence, err := ident.KeyOccurrence(typed("occurrence")); err == nil {
 		row.Occurrence = occurrence
 		if checkNames(row.Agent, typed("namespace")) == nil {
@@ -99,7 +100,7 @@ func refuse(cmd *cobra.Command, code int, message string) {
 	}
 	if name := typed("result"); name != "" && !strings.HasPrefix(message, "--result") {
 		if err := writeResult(name, row); err != nil {
-			fmt.Fprintf(errOut, "syncnode: --result: %v\n", err)
+			fmt.Fprintf(errOut, "syncnode: --result: %s\n", told(err.Error()))
 		}
 	}
 }

@@ -305,7 +305,7 @@ func newRunShow() *cobra.Command {
 				}
 				r := runRowOf(v)
 				if r.Output, err = outputOf(b.dataDir, b.namespace, run); err != nil {
-					fmt.Fprintf(cmd.ErrOrStderr(), "syncnode: the output that is kept here cannot be listed: %v\n", err)
+					fmt.Fprintf(cmd.ErrOrStderr(), "syncnode: the output that is kept here cannot be listed: %s\n", told(err.Error()))
 				}
 				return printRun(cmd, out, r)
 			})
