@@ -232,7 +232,7 @@ agents:
 func TestAConfigurationIsReadAgainWholeOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	h := spaced(hosts(t, 1, common.get(t).Endpoints()), "hangup")[0]
-	h.call("serve", "--config", filepath.Join(h.dir, "none.yaml")).want(2, "none.yaml")
+	h.call("serve", "--config", filepath.Join(h.dir, "none.yaml")).want(1, "none.yaml")
 	bad := "version: 1\nagents: { beat: { schedule: \"@every 1 h\", comand: [true] } }\n"
 	h.call(append([]string{"serve"}, h.configure(bad)...)...).want(2, "comand")
 	n := h.serve(h.configure("version: 1\nagents: { first: { schedule: \"@every 1s\", command: [\"true\"] } }\n")...)
