@@ -32,10 +32,10 @@ lint: ## vet, gofmt, staticcheck, module hygiene
 	$(GO) mod verify
 
 race: ## race detector on all that does not embed the etcd server
-	@GO="$(GO)" sh internal/ci/test.sh -race -shuffle=on $(LIGHT)
+	@SYNCNODE_FULL=1 GO="$(GO)" sh internal/ci/test.sh -race -shuffle=on $(LIGHT)
 
 race-all: race ## race detector on everything, what embeds etcd one package at a time
-	@GO="$(GO)" sh internal/ci/test.sh -race -p 1 -count=1 -shuffle=on -timeout 30m $(EMBEDDING)
+	@SYNCNODE_FULL=1 GO="$(GO)" sh internal/ci/test.sh -race -p 1 -count=1 -shuffle=on -timeout 30m $(EMBEDDING)
 
 fuzz: ## every fuzz target for FUZZTIME
 	@FUZZTIME=$(FUZZTIME) GO="$(GO)" sh internal/ci/fuzz.sh
@@ -54,7 +54,7 @@ soak: ## endless writes on four anchored devices for SOAK, over a folder, memory
 	SOAK=$(SOAK) $(GO) test -count=1 -v -timeout 60m -run '^TestEndlessWrites' ./session ./relay/etcd
 
 cluster: ## all that embeds the etcd server: three-member clusters, faults, containers
-	@GO="$(GO)" sh internal/ci/test.sh -p 1 -count=1 -shuffle=on $(EMBEDDING)
+	@SYNCNODE_FULL=1 GO="$(GO)" sh internal/ci/test.sh -p 1 -count=1 -shuffle=on $(EMBEDDING)
 
 nested: ## vet, tidiness and tests of each nested module
 	@set -e; for m in $(NESTED); do echo "== $$m"; (cd $$m; $(GO) mod tidy -diff; $(GO) vet ./...; GO="$(GO)" sh "$(CURDIR)/internal/ci/test.sh" -count=1 ./...); done
@@ -64,7 +64,7 @@ compose: ## three nodes in containers, where Docker runs
 
 full: ## everything that takes long; its figures go into the release note
 	$(MAKE) lint
-	SYNCNODE_FULL=1 $(GO) test -count=1 -shuffle=on -timeout 60m ./...
+	SYNCNODE_FULL=1 SYNCNODE_DECADE=1 $(GO) test -count=1 -shuffle=on -timeout 60m ./...
 	$(MAKE) nested
 	$(MAKE) race-all
 	$(MAKE) crash

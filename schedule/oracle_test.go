@@ -232,7 +232,7 @@ func (w *walk) expect(c calendar, d drawn) []int {
 }
 
 // full says whether the walk is over ten years and many specs, as `make full` has it.
-func full() bool { return os.Getenv("SYNCNODE_FULL") != "" }
+func full() bool { return os.Getenv("SYNCNODE_DECADE") != "" }
 
 func TestEveryMinuteOfThirtyZonesGivesTheSameOccurrences(t *testing.T) {
 	specs := thorough.Of(12, 4)

@@ -1,5 +1,6 @@
 // Package thorough says how much of a long test is run: all of it where the project's own checks run, which set
-// SYNCNODE_CI or SYNCNODE_FULL, and a part of it for a reader who runs `go test ./...`. Tests alone import it.
+// SYNCNODE_CI (.ci/run) or SYNCNODE_FULL (make race, race-all, cluster and full), and a part of it for a reader who runs
+// `go test ./...`. Tests alone import it.
 package thorough
 
 import (
