@@ -54,7 +54,7 @@ soak: ## endless writes on four anchored devices for SOAK, over a folder, memory
 	SOAK=$(SOAK) $(GO) test -count=1 -v -timeout 60m -run '^TestEndlessWrites' ./session ./relay/etcd
 
 cluster: ## all that embeds the etcd server: three-member clusters, faults, containers
-	@SYNCNODE_FULL=1 GO="$(GO)" sh internal/ci/test.sh -p 1 -count=1 -shuffle=on $(EMBEDDING)
+	@SYNCNODE_FULL=1 GO="$(GO)" sh internal/ci/test.sh -p 1 -count=1 -shuffle=on -timeout 30m $(EMBEDDING)
 
 nested: ## vet, tidiness and tests of each nested module
 	@set -e; for m in $(NESTED); do echo "== $$m"; (cd $$m; $(GO) mod tidy -diff; $(GO) vet ./...; GO="$(GO)" sh "$(CURDIR)/internal/ci/test.sh" -count=1 ./...); done
