@@ -1,6 +1,10 @@
 package etcd
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/syncnode/syncnode/internal/ident"
+)
 
 // rootBucket is the bucket that holds every packed run of an agent until it is split.
 const rootBucket = "r1-"
@@ -46,14 +50,14 @@ func (l layout) bucket(agent, run string, depth int) string {
 	return l.prefix + "done/" + agent + "/" + name
 }
 
-// parseRun splits the key of a run's entry.
+// parseRun splits the key of a run's entry. A key with a name that nothing can have is none.
 func (l layout) parseRun(key string) (agent, run string, ok bool) {
 	rest, ok := strings.CutPrefix(key, l.runs())
 	if !ok {
 		return "", "", false
 	}
 	agent, run, ok = strings.Cut(rest, "/")
-	return agent, run, ok && agent != "" && run != "" && !strings.Contains(run, "/")
+	return agent, run, ok && ident.Check("agent", agent) == nil && ident.Check("run", run) == nil
 }
 
 // parseLease splits a key below leases.

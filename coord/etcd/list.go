@@ -3,7 +3,6 @@ package etcd
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -128,17 +127,20 @@ func (c *Coordinator) nextAgent(ctx context.Context, last string) (string, error
 	}
 }
 
-// firstAgent is the agent of the first run's key in a range; empty if there is none.
+// firstAgent is the agent of the first run's key in a range; empty if there is none. A key that is no run's is stepped over.
 func (c *Coordinator) firstAgent(ctx context.Context, from, end string) (string, error) {
-	_, keys, _, err := c.prefix(ctx, "list runs", from, end, clientv3.WithLimit(1), clientv3.WithKeysOnly())
-	if err != nil || len(keys) == 0 {
-		return "", err
+	for {
+		_, keys, next, err := c.prefix(ctx, "list runs", from, end, clientv3.WithLimit(1), clientv3.WithKeysOnly())
+		if err != nil || len(keys) == 0 {
+			return "", err
+		}
+		if agent, _, ok := c.keys.parseRun(keys[0]); ok {
+			return agent, nil
+		}
+		if from = next; from == "" {
+			return "", nil
+		}
 	}
-	agent, _, ok := c.keys.parseRun(keys[0])
-	if !ok {
-		return "", fmt.Errorf("list runs: %w: %w: key %s", coord.ErrNotSent, ErrFormat, keys[0])
-	}
-	return agent, nil
 }
 
 // scan reads some entries from a key on, and what has to be known to judge them, at one revision. next is where the

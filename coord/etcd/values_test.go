@@ -148,6 +148,10 @@ func TestAListShowsWhatItCanReadAndNamesWhatItCannot(t *testing.T) {
 	}
 	_, err = w.admin.Put(bounded(t), w.a.keys.holder("c"), "not ours") // nothing of c can be judged
 	must(t, err)
+	for _, key := range []string{"!", "a", "a/b/c", "b-", "b/", "zz", "A B/r", "z/a b", "/r"} { // no run's
+		_, err := w.admin.Put(bounded(t), w.a.keys.runs()+key, "not ours")
+		must(t, err)
+	}
 	for _, v := range page.Views[6:] {
 		bad["c/"+v.Entry.Run] = w.a.keys.holder("c")
 	}
