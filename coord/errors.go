@@ -47,28 +47,44 @@ var (
 )
 
 // An UnreadableError names runs that cannot be read; what was asked was done for all others. It matches ErrUnreadable.
-type UnreadableError struct{ Runs []UnreadableRun }
+type UnreadableError struct {
+	First []UnreadableRun // at most three of them
+	Count int             // how many there are
+}
 
 func (e *UnreadableError) Error() string {
-	const most = 3
 	var all []string
-	for _, r := range e.Runs[:min(most, len(e.Runs))] {
+	for _, r := range e.First {
 		all = append(all, fmt.Sprintf("run %s of agent %s: %s", r.Run, r.Agent, r.Reason))
 	}
-	said := fmt.Sprintf("%d cannot be read: %s", len(e.Runs), strings.Join(all, "; "))
-	if more := len(e.Runs) - most; more > 0 {
+	said := fmt.Sprintf("%d cannot be read: %s", e.Count, strings.Join(all, "; "))
+	if more := e.Count - len(e.First); more > 0 {
 		said += fmt.Sprintf("; and %d more", more)
 	}
 	return said
 }
 func (e *UnreadableError) Is(target error) bool { return target == ErrUnreadable }
 
-// Unread is an *UnreadableError about runs; nil if there are none.
-func Unread(runs []UnreadableRun) error {
-	if len(runs) == 0 {
+// Add takes more of them in: a list of any length keeps three.
+func (e *UnreadableError) Add(runs []UnreadableRun) {
+	const most = 3
+	e.First = append(e.First, runs[:min(len(runs), most-len(e.First))]...)
+	e.Count += len(runs)
+}
+
+// Err is e; nil if there are none.
+func (e *UnreadableError) Err() error {
+	if e.Count == 0 {
 		return nil
 	}
-	return &UnreadableError{runs}
+	return e
+}
+
+// Unread is an *UnreadableError about runs; nil if there are none.
+func Unread(runs []UnreadableRun) error {
+	var e UnreadableError
+	e.Add(runs)
+	return e.Err()
 }
 
 // A HeldError says who holds the lease. It matches ErrHeld.

@@ -48,7 +48,7 @@ func (d *Dispatcher) Settle(ctx context.Context) (Settling, error) {
 		return done, nil
 	}
 	f := coord.Filter{Device: d.cfg.Device, States: []coord.RunState{coord.RunRunning, coord.RunInDoubt}}
-	var unread []coord.UnreadableRun
+	var unread coord.UnreadableError
 	for {
 		page, err := d.cfg.Coordinator.List(ctx, f)
 		if err != nil {
@@ -59,9 +59,9 @@ func (d *Dispatcher) Settle(ctx context.Context) (Settling, error) {
 				return done, fmt.Errorf("settle run %s of agent %s: %w", v.Entry.Run, v.Entry.Agent, err)
 			}
 		}
-		unread = append(unread, page.Unreadable...)
+		unread.Add(page.Unreadable)
 		if f.After = page.Next; f.After == "" {
-			if err := coord.Unread(unread); err != nil {
+			if err := unread.Err(); err != nil {
 				return done, fmt.Errorf("settle: of the runs in the ledger %w", err)
 			}
 			return done, nil

@@ -231,16 +231,16 @@ func parseRunState(s string) (coord.RunState, error) {
 	return "", usagef("--state %q: want running, in-doubt, failed, committed, free or missed", s)
 }
 
-// listRuns gives the first runs up to limit, those among them that cannot be read, and whether there are more.
+// listRuns gives the first runs up to limit, with those among them that cannot be read, and whether there are more.
 func listRuns(ctx context.Context, c coord.Ledger, f coord.Filter, limit int) (views []coord.View, unread []coord.UnreadableRun, more bool, err error) {
 	for {
-		f.Limit = min(1000, max(1, limit-len(views)))
+		f.Limit = min(1000, max(1, limit-len(views)-len(unread)))
 		page, err := c.List(ctx, f)
 		if err != nil {
 			return nil, nil, false, err
 		}
 		views, unread = append(views, page.Views...), append(unread, page.Unreadable...)
-		if page.Next == "" || len(views) >= limit {
+		if page.Next == "" || len(views)+len(unread) >= limit {
 			return views, unread, page.Next != "", nil
 		}
 		f.After = page.Next

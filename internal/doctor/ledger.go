@@ -99,7 +99,7 @@ func (v *visit) overdue(ctx context.Context) {
 
 func (v *visit) runs(ctx context.Context) {
 	doubts, long := []string{}, []string{}
-	var unread []coord.UnreadableRun
+	var unread coord.UnreadableError
 	f := coord.Filter{States: []coord.RunState{coord.RunInDoubt, coord.RunRunning}, Limit: coord.MaxPage}
 	for {
 		asked, cancel := v.bounded(ctx)
@@ -109,7 +109,7 @@ func (v *visit) runs(ctx context.Context) {
 			v.add("runs", Warning, "look at etcd and at the rights of the user", "not looked at: %v", err)
 			return
 		}
-		unread = append(unread, page.Unreadable...)
+		unread.Add(page.Unreadable)
 		for _, view := range page.Views {
 			a, _ := view.Entry.Last(func(a coord.Attempt) bool { return a.State == coord.Open })
 			name := fmt.Sprintf("%s %s of %s", view.Entry.Agent, view.Entry.Occurrence, a.Device)
@@ -130,10 +130,10 @@ func (v *visit) runs(ctx context.Context) {
 	if len(long) > 0 {
 		v.add("runs", Note, "", "%d run for more than %s: %s", len(long), longRun, some(long))
 	}
-	if err := coord.Unread(unread); err != nil {
+	if err := unread.Err(); err != nil {
 		v.add("runs", Problem, "look at the key: it is damaged, something else wrote it, or a newer release did; nothing of the run begins", "%v", err)
 	}
-	if len(doubts)+len(long)+len(unread) == 0 {
+	if len(doubts)+len(long)+unread.Count == 0 {
 		v.add("runs", OK, "", "none is in doubt, none runs for more than %s", longRun)
 	}
 }
