@@ -27,11 +27,10 @@ func reading[O any](ctx context.Context, n *Node, read func(context.Context) (*O
 	asking.Go(func() {
 		for pause(ctx, askEvery) == nil {
 			probe, done := context.WithTimeout(ctx, ReadTime-askEvery)
-			err := n.Probe(probe)
-			done()
-			if err != nil {
+			if n.Probe(probe) != nil && probe.Err() != nil { // any other error is an answer
 				cancel(errSilent)
 			}
+			done()
 		}
 	})
 	out, err := read(ctx)
