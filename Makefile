@@ -44,14 +44,14 @@ bench: ## all benchmarks once, to be compared by benchstat
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./...
 
 crash: ## the whole crash matrix: a crash, a failure and a kill at each call of the golden scenarios
-	@out=$$(SYNCNODE_CRASH=full $(GO) test -count=1 -timeout 60m -run Matrix -v $(CRASHING) 2>&1); failed=$$?; \
+	@out=$$(SYNCNODE_FULL=1 SYNCNODE_CRASH=full $(GO) test -count=1 -timeout 60m -run Matrix -v $(CRASHING) 2>&1); failed=$$?; \
 	printf '%s\n' "$$out" | grep -v '^=== '; exit $$failed
 
 fleet: ## FLEETS random fleets that crash, lose, restore and collect, and then heal
 	FLEET_RUNS=$(FLEETS) $(GO) test -count=1 -v -timeout 60m -run '^TestAFleetHealsFromAnything$$' ./session
 
 soak: ## endless writes on four anchored devices for SOAK, over a folder, memory and etcd: every store stays flat
-	SOAK=$(SOAK) $(GO) test -count=1 -v -timeout 60m -run '^TestEndlessWrites' ./session ./relay/etcd
+	SYNCNODE_FULL=1 SOAK=$(SOAK) $(GO) test -count=1 -v -timeout 60m -run '^TestEndlessWrites' ./session ./relay/etcd
 
 cluster: ## all that embeds the etcd server: three-member clusters, faults, containers
 	@SYNCNODE_FULL=1 GO="$(GO)" sh internal/ci/test.sh -p 1 -count=1 -shuffle=on -timeout 30m $(EMBEDDING)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/syncnode/syncnode/checkpoint"
 	"github.com/syncnode/syncnode/internal/faultfs"
+	"github.com/syncnode/syncnode/internal/thorough"
 	"github.com/syncnode/syncnode/journal"
 	"github.com/syncnode/syncnode/oplog"
 	"github.com/syncnode/syncnode/relay"
@@ -302,6 +303,7 @@ func TestMatrixOfASessionThatPublishes(t *testing.T) { runMatrix(t, publishing(t
 func TestMatrixOfASessionThatReturns(t *testing.T) { runMatrix(t, returning(t)) }
 
 func TestTheMatrixMissesEachSyncUnderASessionThatIsLeftOut(t *testing.T) {
+	thorough.Only(t)
 	if err := publishing(t).Needs("sync own-", "sync peers-", "sync checkpoint-", "sync CUT.json", "syncdir journal", "syncdir checkpoints"); err != nil {
 		t.Error(err)
 	}

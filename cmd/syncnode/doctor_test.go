@@ -16,6 +16,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/syncnode/syncnode/internal/thorough"
 	"github.com/syncnode/syncnode/test/cluster"
 )
 
@@ -44,6 +45,7 @@ func (d diagnosis) says(t *testing.T, check, level, text string) {
 }
 
 func TestDoctorLooksAtEverythingAndProposesOnlyTheProbe(t *testing.T) {
+	thorough.Only(t)
 	c := lone.get(t)
 	h := spaced(hosts(t, 1, c.Endpoints()), "doctor")[0]
 	h.doctor(0).says(t, "ledger", "note", "has no ledger yet")

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/syncnode/syncnode/internal/thorough"
 )
 
 // killed starts a run and kills wrapper and child; what they held stays held.
@@ -67,6 +69,7 @@ func TestAKilledRunIsRunningUntilItsTTLAndInDoubtAfter(t *testing.T) {
 }
 
 func TestAnEndlessRunIsTakenAwayOnlyByForce(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	fleet := hosts(t, 2, common.get(t).Endpoints())
 	a, b := fleet[0], fleet[1]

@@ -22,7 +22,7 @@ func TestFiftyExecsOfOneOccurrenceFromFiveHostsRunTheCommandOnce(t *testing.T) {
 	storm.Lock()
 	defer storm.Unlock()
 	fleet := hosts(t, 5, common.get(t).Endpoints())
-	ended := make([]*process, 50)
+	ended := make([]*process, thorough.Of(50, 20))
 	together(len(ended), func(i int) {
 		ended[i] = fleet[i%5].call("exec", "--agent", "once", "--occurrence", "k", "--ttl", "60s", "--", "sh", "-c", "echo ran >>ran; sleep 0.2")
 	})

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/syncnode/syncnode/internal/thorough"
 	"github.com/syncnode/syncnode/oplog"
 	"github.com/syncnode/syncnode/relay"
 	"github.com/syncnode/syncnode/relay/dir"
@@ -86,7 +87,7 @@ func TestACrashAtAnyCallLosesNothingThatWasAnsweredFor(t *testing.T) {
 	for _, torn := range []bool{false, true} {
 		for _, lose := range []bool{false, true} {
 			t.Run(fmt.Sprintf("torn %v, unsynced lost %v", torn, lose), func(t *testing.T) {
-				for at := 1; ; at++ {
+				for at := 1; ; at += thorough.Of(1, 3) {
 					if done := crashAt(t, at, torn, lose); done {
 						if at < 30 {
 							t.Errorf("only %d calls change something: the list was lost", at)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/syncnode/syncnode/internal/thorough"
 	"github.com/syncnode/syncnode/oplog"
 	"github.com/syncnode/syncnode/relay"
 	"github.com/syncnode/syncnode/relay/dir"
@@ -20,7 +21,8 @@ const slack = 16 << 10
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	for name, segment := range map[string]int64{"one segment": 0, "many segments": 2000} {
+	segments := map[string]int64{"one segment": 0, "many segments": 2000}
+	for name, segment := range thorough.Of(segments, map[string]int64{"many segments": 2000}) {
 		t.Run(name, func(t *testing.T) { conform(t, segment, func(t *testing.T) string { return t.TempDir() }) })
 	}
 }

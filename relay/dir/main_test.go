@@ -15,6 +15,7 @@ import (
 	"time"
 
 	checkpoints "github.com/syncnode/syncnode/checkpoint"
+	"github.com/syncnode/syncnode/internal/thorough"
 	"github.com/syncnode/syncnode/journal"
 	"github.com/syncnode/syncnode/oplog"
 	"github.com/syncnode/syncnode/relay"
@@ -58,7 +59,7 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	// The scripts here take long, being files; what the command line says wins.
-	if err := flag.Set("rapid.checks", "30"); err != nil {
+	if err := flag.Set("rapid.checks", thorough.Of("30", "10")); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())

@@ -16,6 +16,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/syncnode/syncnode/internal/thorough"
 	"github.com/syncnode/syncnode/journal"
 	"github.com/syncnode/syncnode/oplog"
 	"github.com/syncnode/syncnode/relay"
@@ -29,6 +30,9 @@ func TestMain(m *testing.M) {
 	cluster.RunMember()
 	// Each test has an etcd of its own, and waits for it; what the command line says wins.
 	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
+	}
+	if err := flag.Set("rapid.checks", thorough.Of("100", "20")); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())

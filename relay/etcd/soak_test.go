@@ -40,6 +40,7 @@ type soaker struct {
 
 // The soak of package session goes on here, over etcd. SOAK is for how long.
 func TestEndlessWritesKeepEtcdAndItsDevicesFlat(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	client := single(t, cluster.Config{}).Client(t)
 	ns := namespace()

@@ -10,6 +10,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/syncnode/syncnode/internal/thorough"
 	"github.com/syncnode/syncnode/oplog"
 	"github.com/syncnode/syncnode/relay"
 	"github.com/syncnode/syncnode/relay/etcd"
@@ -20,6 +21,7 @@ import (
 // A relay is filled to its limit, checkpointed and collected again and again, in an etcd that has room for little more and is compacted as
 // an operator's etcd is.
 func TestNoAlarmIsRaisedByARelayThatIsFilledAndCollectedForEver(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	const limit = 3 << 20
 	c := single(t, cluster.Config{QuotaBytes: 24 << 20})
