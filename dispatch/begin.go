@@ -50,6 +50,7 @@ func (r *run) start(ctx context.Context, doubt coord.Attempt) error {
 		if err == nil {
 			l.Sent = orElse(l.Sent, at)
 			r.lease, r.attempt = l, a
+			r.d.began(a)
 			return nil
 		}
 		sure = sure && isDefinite(err)

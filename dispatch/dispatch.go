@@ -84,13 +84,14 @@ type Dispatcher struct {
 
 	mu      sync.Mutex
 	active  map[string]bool // attempts that a Run of this Dispatcher is busy with
+	lives   map[string]bool // livenesses of this process under which it began attempts: one for each class of TTL
 	owed    map[debt]bool   // leases to be given back
 	brokeAt string          // the attempt whose outcome could not be written when outcomes were last
 }
 
 // New returns a Dispatcher.
 func New(cfg Config) (*Dispatcher, error) {
-	d := &Dispatcher{journal: cfg.Book != nil, memory: &noBook{}, active: map[string]bool{}, owed: map[debt]bool{}}
+	d := &Dispatcher{journal: cfg.Book != nil, memory: &noBook{}, active: map[string]bool{}, lives: map[string]bool{}, owed: map[debt]bool{}}
 	if !d.journal {
 		cfg.Book = d.memory
 	}
@@ -191,6 +192,15 @@ func (d *Dispatcher) claim(attempt string, on bool) {
 		d.active[attempt] = true
 	} else {
 		delete(d.active, attempt)
+	}
+}
+
+// began notes whose attempt it is.
+func (d *Dispatcher) began(a coord.Attempt) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if a.Liveness != "" {
+		d.lives[a.Liveness] = true
 	}
 }
 

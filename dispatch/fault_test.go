@@ -352,7 +352,7 @@ func TestWithoutAJournalAnEndThatIsToldWhileItsDoubtIsWrittenIsStillOwed(t *test
 		c.meanwhile = func(o coord.Outcome) {
 			for _, state := range []coord.State{coord.Committed, coord.Failed} { // the later one is a mistake
 				o.Attempt.State, o.Attempt.Abandoned = state, false
-				if _, err := h.d.Report(t.Context(), o); err == nil {
+				if _, err := h.d.Report(t.Context(), h.view(occurrence), o); err == nil {
 					t.Error("the end was taken")
 				}
 			}

@@ -51,13 +51,35 @@ func (d *Dispatcher) Kept(ctx context.Context, agent, run, attempt string) (a co
 }
 
 // Report records an end that was learned after its Run had given the attempt up, or by a later process of the device:
-// in the journal first, in the ledger then. The caller knows that the attempt is this device's and that nobody is busy with
-// it. stored is nil if the ledger holds it.
-func (d *Dispatcher) Report(ctx context.Context, o coord.Outcome) (journaled bool, stored error) {
+// in the journal first, in the ledger then. The caller knows that the attempt is this device's; v is what the ledger showed of its run.
+// stored is nil if the ledger took the outcome, be it that another end of the attempt stood there and still does.
+//
+// An attempt that somebody may be busy with gives coord.ErrInProgress, and nothing is recorded: one that this Dispatcher runs, and one
+// whose liveness is there, unless this process began it or proves that the one who did is dead. Without a journal nothing of
+// earlier processes is proved: then the end is taken, but not that the attempt never started, which would free its run.
+func (d *Dispatcher) Report(ctx context.Context, v coord.View, o coord.Outcome) (journaled bool, stored error) {
 	if d.busyWith(o.Attempt.ID) {
 		return false, fmt.Errorf("%w: attempt %s is supervised here", coord.ErrInProgress, o.Attempt.ID)
+	}
+	if a, ok := v.Entry.Find(o.Attempt.ID); ok && d.othersMayRun(v, a) && (d.journal || o.Attempt.State == coord.Void) {
+		return false, fmt.Errorf("%w: attempt %s is another process's of this device, and that may be alive", coord.ErrInProgress, o.Attempt.ID)
 	}
 	r := d.newRun(Job{Agent: o.Agent, Run: o.Run, Occurrence: o.Occurrence, Input: o.Input})
 	rec := r.record(ctx, nil, o, false)
 	return rec.journaled, rec.stored
+}
+
+// othersMayRun says whether the attempt runs, as far as the ledger shows, in another process that is not proved dead.
+func (d *Dispatcher) othersMayRun(v coord.View, a coord.Attempt) bool {
+	if !a.Running(func(l string) bool { return v.Alive[l] }) {
+		return false
+	}
+	d.mu.Lock()
+	own := d.lives[a.Liveness]
+	d.mu.Unlock()
+	if own {
+		return false
+	}
+	h := v.Holder // once the lease is somebody else's, or bound anew, nothing says any more what that process was
+	return d.cfg.Dead == nil || h.Liveness != a.Liveness || !d.cfg.Dead(a.Liveness, h.Process)
 }

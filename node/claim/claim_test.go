@@ -330,10 +330,18 @@ type journal struct {
 }
 
 func (j journal) Standing(context.Context, string, string) (dispatch.Standing, error) {
+	if j.end.Run == "" {
+		return dispatch.Standing{}, nil
+	}
 	return dispatch.Standing{Unsettled: []coord.Outcome{j.end}}, nil
 }
-func (journal) Outcome(context.Context, coord.Outcome) error { return nil }
-func (journal) Settled(context.Context, ...string) error     { return nil }
+func (journal) Outcome(context.Context, coord.Outcome) error       { return nil }
+func (journal) Settled(context.Context, ...string) error           { return nil }
+func (journal) Pending(context.Context, coord.Outcome) error       { return nil }
+func (journal) Granted(context.Context, string, coord.Epoch) error { return nil }
+
+func proved(string, coord.Process) bool   { return true }
+func unproved(string, coord.Process) bool { return false }
 
 func TestAnEndInTheJournalStandsAgainstAnother(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store) {
@@ -343,7 +351,7 @@ func TestAnEndInTheJournalStandsAgainstAnother(t *testing.T) {
 		kept := view(t, s, "1").Entry
 		o := coord.Outcome{Agent: agent, Run: st.Run, Occurrence: kept.Occurrence, Attempt: kept.Attempts[0]}
 		o.Attempt.State, o.Attempt.Result = coord.Committed, "41"
-		b := newProcessOf(t, s, "a", journal{end: o})
+		b := newProcessOf(t, s, "a", journal{end: o}, proved)
 		e := claim.End{Run: st.Run, Attempt: st.Attempt, State: coord.Committed, Result: "42"}
 		_, err := b.desk.End(t.Context(), e)
 		wantErr(t, "another result", err, coord.ErrClosed)
@@ -426,20 +434,64 @@ func TestANodeThatDiesBeforeTheBeginLeavesNothingAndAfterItADoubt(t *testing.T) 
 func TestAnEndIsTakenByALaterProcessOfTheDeviceAtOnce(t *testing.T) {
 	for state, want := range map[coord.State]coord.RunState{coord.Committed: coord.RunCommitted, coord.Failed: coord.RunFailed,
 		coord.Void: coord.RunFree, coord.Open: coord.RunInDoubt} {
+		for _, disk := range []bool{true, false} {
+			bubble(t, func(t *testing.T, s *memory.Store) {
+				a := newProcess(t, s, "a")
+				st := a.fence(a.claim(ask("1")), "request-1")
+				a.die()
+				b := newProcess(t, s, "a")
+				if disk {
+					b = newProcessOf(t, s, "a", journal{}, proved)
+				}
+				wantState(t, s, "1", coord.RunRunning) // the lease of the first is not over
+				if !disk && state == coord.Void {      // nothing proves that the first is dead: its run is not freed
+					_, err := b.desk.End(t.Context(), claim.End{Run: st.Run, Attempt: st.Attempt, State: state})
+					wantErr(t, "void without a disk", err, coord.ErrInProgress)
+					wantState(t, s, "1", coord.RunRunning)
+					inbubble.Pass(st.TTL + time.Second)
+				}
+				if got := b.end(st, state); got.State != want || !got.Settled {
+					t.Errorf("told %s: %+v", state, got)
+				}
+				wantState(t, s, "1", want)
+				if !disk && state == coord.Void {
+					return
+				}
+				_, err := b.desk.Claim(t.Context(), ask("2"))
+				wantErr(t, "claim while the lease of the first is not over", err, coord.ErrHeld)
+			})
+		}
+	}
+}
+
+func TestNobodyEndsTheAttemptOfALivingProcessOfTheDevice(t *testing.T) {
+	for _, state := range []coord.State{coord.Committed, coord.Failed, coord.Void, coord.Open} {
 		bubble(t, func(t *testing.T, s *memory.Store) {
-			a := newProcess(t, s, "a")
-			st := a.fence(a.claim(ask("1")), "request-1")
-			a.die()
-			b := newProcess(t, s, "a")
-			wantState(t, s, "1", coord.RunRunning) // the lease of the first is not over
-			if got := b.end(st, state); got.State != want || !got.Settled {
-				t.Errorf("told %s: %+v", state, got)
+			beside := newProcess(t, s, "a") // an exec of the same device, which asks no node
+			st := beside.fence(beside.claim(ask("1")), "request-1")
+			node := newProcessOf(t, s, "a", journal{}, unproved)
+			_, err := node.desk.End(t.Context(), claim.End{Run: st.Run, Attempt: st.Attempt, State: state})
+			wantErr(t, "told "+string(state), err, coord.ErrInProgress)
+			wantState(t, s, "1", coord.RunRunning)
+			if got := beside.end(st, coord.Failed); got.State != coord.RunFailed || !got.Settled {
+				t.Errorf("its own end after %s: %+v", state, got)
 			}
-			wantState(t, s, "1", want)
-			_, err := b.desk.Claim(t.Context(), ask("2"))
-			wantErr(t, "claim while the lease of the first is not over", err, coord.ErrHeld)
+			wantState(t, s, "1", coord.RunFailed)
 		})
 	}
+}
+
+func TestAnEndIsTakenByTheProcessThatGaveTheAttemptUpAlsoWhereItsDoubtIsNotRecorded(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store) {
+		a := newProcessOf(t, s, "a", journal{}, unproved)
+		st := a.fence(a.claim(ask("1")), "request-1")
+		a.c.deaf.Store(true)
+		inbubble.Pass(st.TTL + dispatch.DefaultRecordTimeout + 5*time.Second)
+		wantState(t, s, "1", coord.RunRunning)
+		a.c.deaf.Store(false)
+		a.end(st, coord.Void)
+		wantState(t, s, "1", coord.RunFree)
+	})
 }
 
 func TestAPersonsDecisionIsOverriddenByACommitOnly(t *testing.T) {

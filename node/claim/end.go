@@ -140,7 +140,7 @@ func (c *claim) outcome(e End) (Ended, error) {
 }
 
 // late records an end of which no run here waits: it was told before, the client had been given up, or an earlier process
-// began it, whose liveness may be there still: who holds the attempt knows how it ended, and nobody else gets the agent meanwhile.
+// began it. While another process of the device may be at it, it is coord.ErrInProgress; see dispatch.Dispatcher.Report.
 func (d *Desk) late(ctx context.Context, e End) (Ended, error) {
 	v, err := d.find(ctx, e.Agent, e.Run)
 	if err != nil {
@@ -175,7 +175,7 @@ func (d *Desk) late(ctx context.Context, e End) (Ended, error) {
 	default:
 		return got, nil // as it was told before; or in doubt, as it is
 	}
-	return d.record(ctx, v.Entry, a, e)
+	return d.record(ctx, v, a, e)
 }
 
 func closedUnless(same bool, run string, a coord.Attempt) error {
@@ -193,8 +193,8 @@ func overrides(a coord.Attempt, as coord.State) bool {
 	return a.State == coord.Open || as == coord.Committed && a.State != coord.Committed && others
 }
 
-func (d *Desk) record(ctx context.Context, entry coord.Entry, a coord.Attempt, e End) (Ended, error) {
-	how, open := e.ended(), a
+func (d *Desk) record(ctx context.Context, v coord.View, a coord.Attempt, e End) (Ended, error) {
+	entry, how, open := v.Entry, e.ended(), a
 	a.State, a.Result, a.Ended, a.Abandoned, a.By, a.Reason = e.State, e.Result, time.Now().Round(0).UTC(), false, "", ""
 	a.Cause, a.Exit = "", 0
 	switch e.State {
@@ -210,7 +210,7 @@ func (d *Desk) record(ctx context.Context, entry coord.Entry, a coord.Attempt, e
 	case coord.Open:
 		a.Abandoned, a.Result, a.Ended = true, "", time.Time{}
 	}
-	journaled, stored := d.cfg.Dispatcher.Report(ctx, coord.Outcome{Agent: entry.Agent, Run: entry.Run, Occurrence: entry.Occurrence, Input: entry.Input, Attempt: a})
+	journaled, stored := d.cfg.Dispatcher.Report(ctx, v, coord.Outcome{Agent: entry.Agent, Run: entry.Run, Occurrence: entry.Occurrence, Input: entry.Input, Attempt: a})
 	switch {
 	case errors.Is(stored, coord.ErrInProgress):
 		return Ended{}, &coord.VerdictError{Kind: coord.ErrInProgress, Run: entry.Run, Attempt: open}

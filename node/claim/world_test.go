@@ -29,6 +29,7 @@ func ask(key string) claim.Ask { return claim.Ask{Agent: agent, Occurrence: "key
 type cutOff struct {
 	coord.Coordinator
 	cut  atomic.Bool
+	deaf atomic.Bool  // to outcomes alone
 	slow atomic.Int64 // how long a begin takes
 }
 
@@ -54,8 +55,8 @@ func (c *cutOff) Look(ctx context.Context, q coord.Question) (coord.View, error)
 }
 
 func (c *cutOff) Finish(ctx context.Context, o coord.Outcome) error {
-	if err := c.away(); err != nil {
-		return err
+	if err := c.away(); err != nil || c.deaf.Load() {
+		return coord.ErrNotSent
 	}
 	return c.Coordinator.Finish(ctx, o)
 }
@@ -82,15 +83,15 @@ type process struct {
 // newProcess begins a life of a device; the test's end ends it.
 func newProcess(t *testing.T, s *memory.Store, device string) *process {
 	t.Helper()
-	return newProcessOf(t, s, device, nil)
+	return newProcessOf(t, s, device, nil, nil)
 }
 
-// newProcessOf is newProcess of a device with a journal.
-func newProcessOf(t *testing.T, s *memory.Store, device string, book dispatch.Book) *process {
+// newProcessOf is newProcess of a device with a journal; dead proves the death of its other processes.
+func newProcessOf(t *testing.T, s *memory.Store, device string, book dispatch.Book, dead func(string, coord.Process) bool) *process {
 	t.Helper()
 	p := &process{t: t, store: s, ring: events.New(), ended: make(chan struct{})}
 	p.c = &cutOff{Coordinator: s.Process(coord.Process{Host: device})}
-	d, err := dispatch.New(dispatch.Config{Coordinator: p.c, Device: device, Book: book})
+	d, err := dispatch.New(dispatch.Config{Coordinator: p.c, Device: device, Book: book, Dead: dead})
 	if err != nil {
 		t.Fatal(err)
 	}
