@@ -171,7 +171,7 @@ type GateError struct {
 }
 
 func (e *GateError) Error() string {
-	return fmt.Sprintf("%v: by %s%s: %s", e.Kind, e.Gate.By, since(e.Gate.At), e.Gate.Reason)
+	return fmt.Sprintf("%v: by %s%s: %q", e.Kind, e.Gate.By, since(e.Gate.At), e.Gate.Reason)
 }
 func (e *GateError) Is(target error) bool { return target == e.Kind }
 

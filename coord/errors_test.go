@@ -27,3 +27,11 @@ func TestAnErrorAboutRunsThatCannotBeReadKeepsThreeAndCountsTheOthers(t *testing
 		t.Errorf("%d are kept: %v", len(all.First), err)
 	}
 }
+
+// Nothing in a person's words is taken for an error of ours, or for a line of its own.
+func TestTheReasonOfAGateIsQuoted(t *testing.T) {
+	err := &coord.GateError{Kind: coord.ErrPaused, Agent: "a", Gate: coord.Gate{By: "ada", Reason: "client: wrong\n\"build\""}}
+	if want := `coord: agent is paused: by ada: "client: wrong\n\"build\""`; err.Error() != want {
+		t.Errorf("got %s, want %s", err, want)
+	}
+}

@@ -66,7 +66,7 @@ func Raise(f Facts, g coord.Grant) (epoch coord.Epoch, evict, changed bool, err 
 // Lift is nil if the gate that stands may be lifted as g says.
 func Lift(now, g coord.Gate) error {
 	if g.ID != "" && g.ID != now.ID {
-		return fmt.Errorf("%w: another recovery was begun by %s: %s", coord.ErrMoved, now.By, now.Reason)
+		return fmt.Errorf("%w: another recovery was begun by %s: %q", coord.ErrMoved, now.By, now.Reason)
 	}
 	return nil
 }
@@ -80,7 +80,7 @@ func Note(gate *coord.Gate, before *coord.Offer, o coord.Offer) (write bool, err
 	case gate == nil:
 		return false, fmt.Errorf("%w: the recovery gate that device %s offered under is lifted", coord.ErrMoved, o.Device)
 	case gate.ID != o.Gate:
-		return false, fmt.Errorf("%w: another recovery was begun by %s: %s", coord.ErrMoved, gate.By, gate.Reason)
+		return false, fmt.Errorf("%w: another recovery was begun by %s: %q", coord.ErrMoved, gate.By, gate.Reason)
 	}
 	return true, nil
 }
