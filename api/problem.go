@@ -236,7 +236,7 @@ func (p *Problem) about(err error) {
 	}
 	if c, ok := errors.AsType[*ConfigError](err); ok {
 		for _, text := range c.Mistakes {
-			p.Errors = append(p.Errors, Wrong{Message: telling.Text(text)})
+			p.Errors = append(p.Errors, Wrong{Message: text})
 		}
 	}
 	if m, ok := errors.AsType[*coord.MovedError](err); ok {
