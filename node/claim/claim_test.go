@@ -296,31 +296,38 @@ func TestAnotherResultOfAnEndedAttemptIsRefused(t *testing.T) {
 }
 
 func TestOfTwoWhoTellAnEndAtOnceTheSecondHearsWhetherItIsTheSame(t *testing.T) {
-	bubble(t, func(t *testing.T, s *memory.Store) {
-		a := newProcess(t, s, "a")
-		st := a.fence(a.claim(ask("1")), "request-1")
-		ends := make(chan error)
-		for _, result := range []string{"41", "41", "42"} {
-			go func() {
-				_, err := a.desk.End(t.Context(), claim.End{Run: st.Run, Attempt: st.Attempt, State: coord.Committed, Result: result})
-				ends <- err
-			}()
-		}
-		refused := 0
-		for range 3 {
-			if err := <-ends; err != nil {
-				wantErr(t, "another result", err, coord.ErrClosed)
-				refused++
+	for _, later := range []bool{false, true} {
+		bubble(t, func(t *testing.T, s *memory.Store) {
+			a := newProcess(t, s, "a")
+			st := a.fence(a.claim(ask("1")), "request-1")
+			if later { // they tell it to the next process, which looks for all of them before it records one
+				a.die()
+				a = newProcessOf(t, s, "a", journal{}, proved)
+				a.c.slow.Store(int64(time.Second))
 			}
-		}
-		want := 1
-		if view(t, s, "1").Entry.Attempts[0].Result == "42" {
-			want = 2
-		}
-		if refused != want {
-			t.Errorf("%d were refused, want %d", refused, want)
-		}
-	})
+			ends := make(chan error)
+			for _, result := range []string{"41", "41", "42"} {
+				go func() {
+					_, err := a.desk.End(t.Context(), claim.End{Run: st.Run, Attempt: st.Attempt, State: coord.Committed, Result: result})
+					ends <- err
+				}()
+			}
+			refused := 0
+			for range 3 {
+				if err := <-ends; err != nil {
+					wantErr(t, "another result", err, coord.ErrClosed)
+					refused++
+				}
+			}
+			want := 1
+			if view(t, s, "1").Entry.Attempts[0].Result == "42" {
+				want = 2
+			}
+			if refused != want {
+				t.Errorf("later %t: %d were refused, want %d", later, refused, want)
+			}
+		})
+	}
 }
 
 // A journal knows an end that the ledger does not have yet.

@@ -193,6 +193,7 @@ func overrides(a coord.Attempt, as coord.State) bool {
 	return a.State == coord.Open || as == coord.Committed && a.State != coord.Committed && others
 }
 
+// record has an end recorded, and says whether it is the one that stands.
 func (d *Desk) record(ctx context.Context, v coord.View, a coord.Attempt, e End) (Ended, error) {
 	entry, how, open := v.Entry, e.ended(), a
 	a.State, a.Result, a.Ended, a.Abandoned, a.By, a.Reason = e.State, e.Result, time.Now().Round(0).UTC(), false, "", ""
@@ -219,6 +220,20 @@ func (d *Desk) record(ctx context.Context, v coord.View, a coord.Attempt, e End)
 	}
 	state := map[coord.State]coord.RunState{coord.Committed: coord.RunCommitted, coord.Failed: coord.RunFailed, coord.Void: coord.RunFree, coord.Open: coord.RunInDoubt}[e.State]
 	got := Ended{Agent: entry.Agent, Run: entry.Run, Attempt: a.ID, Epoch: a.Epoch, State: state, Cause: a.Cause, Settled: stored == nil}
+	if stored == nil { // the ledger keeps an end that came before this one, and says so to nobody
+		now, err := d.cfg.Ledger.Look(ctx, coord.Question{Agent: entry.Agent, Run: entry.Run})
+		is, ok := now.Entry.Find(a.ID)
+		switch {
+		case err != nil:
+			return Ended{}, fmt.Errorf("look what was recorded of attempt %s: %w: %w: tell the end again", a.ID, coord.ErrIndeterminate, err)
+		case ok && (is.State != e.State || e.differs(is)):
+			got.State, got.Cause = now.State, is.Cause
+			return got, &ClosedError{Run: e.Run, Attempt: is, Told: e.State}
+		case ok && !is.Ended.Equal(a.Ended):
+			got.Cause = is.Cause
+			return got, nil // somebody told the same before
+		}
+	}
 	d.cfg.Events.Publish(events.Event{Kind: events.RunEnded, Agent: got.Agent, Run: got.Run, Occurrence: entry.Occurrence, Attempt: a.ID,
 		Epoch: a.Epoch, State: string(state), Cause: a.Cause})
 	return got, nil

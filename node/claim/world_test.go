@@ -30,7 +30,7 @@ type cutOff struct {
 	coord.Coordinator
 	cut  atomic.Bool
 	deaf atomic.Bool  // to outcomes alone
-	slow atomic.Int64 // how long a begin takes
+	slow atomic.Int64 // how long a begin takes, and an outcome
 }
 
 func (c *cutOff) away() error {
@@ -58,6 +58,7 @@ func (c *cutOff) Finish(ctx context.Context, o coord.Outcome) error {
 	if err := c.away(); err != nil || c.deaf.Load() {
 		return coord.ErrNotSent
 	}
+	<-time.After(time.Duration(c.slow.Load()))
 	return c.Coordinator.Finish(ctx, o)
 }
 
