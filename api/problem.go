@@ -106,7 +106,7 @@ var kinds = map[string]kind{
 	"run-failed":         {409, Yes, "the run failed", "It was begun, and its end was seen. It is not begun again unless somebody permits a retry."},
 	"agent-paused":       {409, No, "the agent is paused", "Nothing of it begins until somebody resumes it."},
 	"recovery":           {409, No, "the recovery gate is set", "Nothing begins until a person lifts it: syncnode recover status."},
-	"attempt-closed":     {409, Yes, "the attempt ended otherwise", "Another end, or the same with another result or exit code, is recorded for this attempt already. Nothing was changed."},
+	"attempt-closed":     {409, Yes, "the attempt ended otherwise", "Another end, or the same with another result or exit code, is recorded for this attempt already. Nothing was changed. Of a run of which the commit alone is kept any commit is answered with 200, and its result is not compared."},
 	"wrong-device":       {409, Maybe, "the attempt is another device's", "Tell its end to the node of that device. If there is none any more the run is in doubt once that lease has ended, and a person resolves it. Nothing was changed."},
 	"moved":              {409, Maybe, "the run is not what was judged", "Look at it again, then decide. Nothing was changed."},
 	"not-configured":     {409, No, "the node does not know how to run it", "The agent is not in the configuration of this node. Nothing was begun."},
