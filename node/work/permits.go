@@ -99,9 +99,13 @@ func (w *Worker) permits(agent string, runs []time.Time) {
 	}
 }
 
-// beginPermitted offers one of the runs that a person permits to be begun once more. The ledger says whether it still may be.
+// beginPermitted offers one of the runs that a person permits to be begun once more, when nothing is due. The ledger says whether it still
+// may be.
 func (w *Worker) beginPermitted(s *slot, now due.Reading) {
 	if len(s.permitted) == 0 || s.due == nil || !s.held || !s.idle() || s.paused || now.Boot < s.wait {
+		return
+	}
+	if at, ok := s.due.Next(); ok && !at.After(now.Wall) {
 		return
 	}
 	at := s.permitted[0]

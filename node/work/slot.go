@@ -103,7 +103,6 @@ func (w *Worker) visit(s *slot, now due.Reading) {
 	}
 	w.load(s, now)
 	w.makeSure(s, now)
-	w.beginPermitted(s, now)
 	if s.due == nil || s.busy || s.noting {
 		return
 	}
@@ -112,6 +111,7 @@ func (w *Worker) visit(s *slot, now due.Reading) {
 		return
 	}
 	w.step(s, now)
+	w.beginPermitted(s, now)
 }
 
 // step decides over what came due. Whether the agent is paused is known as well as it can be.

@@ -419,6 +419,36 @@ func TestEachPermissionIsUsedHoweverOldTheRunIs(t *testing.T) {
 	})
 }
 
+func TestWhatIsDueGoesBeforeWhatIsPermittedOnceMore(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.set(time.Second, func(p dispatch.Permit) int { return 1 })
+		l := w.start("a", parse(t, file(", overlap: queue")), settings{})
+		bubble.Pass(20*time.Minute + 10*time.Second)
+		again := map[string]bool{}
+		for n := 1; n <= 3; n++ {
+			v := w.view("report", minute(w, n))
+			_, err := w.store.Process(coord.Process{}).Permit(t.Context(), coord.Resolution{Agent: "report", Run: v.Entry.Run, Attempt: v.Entry.Attempts[0].ID, By: "ada", Reason: "test"})
+			must(t, err)
+			again[v.Entry.Run] = true
+		}
+		var order strings.Builder
+		w.set(time.Second, func(p dispatch.Permit) int {
+			if w.takes = time.Second; again[p.Run] {
+				w.takes = 90 * time.Second // the next comes due meanwhile
+				order.WriteString("p")
+			} else {
+				order.WriteString("d")
+			}
+			return 0
+		})
+		bubble.Pass(25 * time.Minute)
+		l.end()
+		if got := order.String(); strings.Contains(got, "pp") || strings.Count(got, "p") != 3 {
+			t.Errorf("in the order %s: one that is permitted went before what was due", got)
+		}
+	})
+}
+
 // again is 1 at the first effect of a run, and 0 after. The world is locked.
 func (w *world) again(run string) int {
 	if len(w.effects[run]) > 1 {

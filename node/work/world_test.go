@@ -322,10 +322,11 @@ func (l *life) effect(_ context.Context, p dispatch.Permit) (dispatch.Effect, er
 	w := l.w
 	w.mu.Lock()
 	w.effects[p.Run] = append(w.effects[p.Run], effect{l.device, time.Now(), p.Epoch})
-	takes, exit := w.takes, 0
+	exit := 0
 	if w.exit != nil {
 		exit = w.exit(p)
 	}
+	takes := w.takes // exit may have set it
 	w.mu.Unlock()
 	e := &running{done: make(chan struct{})}
 	if err := l.step(); err != nil {
