@@ -1,6 +1,7 @@
 package work
 
 import (
+	"slices"
 	"time"
 
 	"github.com/syncnode/syncnode/coord"
@@ -163,6 +164,7 @@ func (w *Worker) doubt(s *slot, at time.Time, state coord.RunState) {
 	if state != coord.RunCommitted && !at.IsZero() && s.due != nil {
 		kept = append(kept, unsure{at: at})
 	}
+	slices.SortFunc(kept, func(a, b unsure) int { return a.at.Compare(b.at) }) // an old one that was permitted does not push out a newer
 	s.unsure = kept[max(0, len(kept)-mostUnsure):]
 	if len(s.unsure) > 0 {
 		s.sureAt = w.last.Boot + sureEvery
