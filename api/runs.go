@@ -69,7 +69,7 @@ func (s *Server) runRoutes() {
 	add(s, Execute, op("unclaim", "give a claim up before the fence"), postUnclaim)
 	add(s, Operate, op("resolve", "decide how a run in doubt ended", 404, 409), postResolve)
 	retry := op("retry", "permit one more attempt of a failed run", 404, 409)
-	retry.Description = "The node that runs the agent by a schedule begins a run of that schedule within five minutes. Any other begins when somebody claims it, or triggers it by its occurrence."
+	retry.Description = "The node that runs the agent by a schedule looks for runs of that schedule every five minutes, and begins one run after the other. Any other begins when somebody claims it, or triggers it by its occurrence."
 	add(s, Operate, retry, postRetry)
 }
 

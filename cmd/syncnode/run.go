@@ -97,7 +97,7 @@ func nextForRun(v coord.View) string {
 	case len(v.Entry.Attempts) == 0:
 		return "the ledger has nothing of it: it was never begun under this name; it may be run"
 	case permitted(v) && strings.HasPrefix(v.Entry.Occurrence, "at:") && v.Entry.Input == "":
-		return fmt.Sprintf("one more attempt is permitted: a node that runs %s by a schedule which has this instant begins it within five minutes; elsewhere begin it by "+
+		return fmt.Sprintf("one more attempt is permitted: a node that runs %s by a schedule which has this instant looks for it every five minutes, and begins one run after the other; elsewhere begin it by "+
 			"`syncnode exec --agent %[1]s` with --every or --cron, --at %s and the command", v.Entry.Agent, strings.TrimPrefix(v.Entry.Occurrence, "at:"))
 	case permitted(v):
 		return fmt.Sprintf("one more attempt is permitted, and nothing begins it by itself: begin it by `syncnode exec --agent %s` that names this occurrence, "+
@@ -444,8 +444,8 @@ happen overrides the latter.`,
 	return cmd
 }
 
-const runRetryLong = `retry permits one more attempt of a run that is known to have failed. A node that runs the agent by a schedule begins a run of that
-schedule within five minutes; any other is begun by an exec that names it (with --at, if it was due earlier), or by agent trigger --occurrence. A run in doubt may have happened, so it is refused: find
+const runRetryLong = `retry permits one more attempt of a run that is known to have failed. A node that runs the agent by a schedule looks
+for runs of that schedule every five minutes, and begins one run after the other; any other is begun by an exec that names it (with --at, if it was due earlier), or by agent trigger --occurrence. A run in doubt may have happened, so it is refused: find
 out, then say how it ended by syncnode run resolve: --as failed says that it did not happen, and frees the run of the doubt. An
 effect that may happen twice is begun again over a doubt by exec --on-doubt retry.`
 

@@ -16,7 +16,7 @@ const (
 	// the agents that this node decides over, since such a run may lie as far back as there are any; permitsFirst is the first pause.
 	permitsEvery = 5 * time.Minute
 	permitsFirst = 30 * time.Second
-	// mostPermits is how many runs of an agent one search brings at most; the next one brings more.
+	// mostPermits ends a search of an agent: the next one goes on behind the page that brought so many, once these were offered.
 	mostPermits = 100
 )
 
@@ -29,9 +29,10 @@ func (w *Worker) search(now due.Reading) time.Duration {
 		return w.searchAt - now.Boot
 	}
 	var agents []config.Agent
+	behind := map[string]string{}
 	for _, s := range w.slots {
-		if s.due != nil && s.held {
-			agents = append(agents, s.agent)
+		if s.due != nil && s.held && len(s.permitted) == 0 {
+			agents, behind[s.agent.ID] = append(agents, s.agent), s.searched
 		}
 	}
 	if len(agents) == 0 {
@@ -44,40 +45,37 @@ func (w *Worker) search(now due.Reading) time.Duration {
 			if w.calls.Err() != nil {
 				break
 			}
-			runs, err := w.permittedRuns(a)
+			runs, searched, err := w.permittedRuns(a, behind[a.ID])
 			if err != nil {
 				w.log.Debug("runs that may be begun once more cannot be looked for", "agent", a.ID, "err", err)
 			}
-			if len(runs) > 0 {
-				w.post(func() { w.permits(a.ID, runs) })
-			}
+			w.post(func() { w.permits(a.ID, runs, searched) })
 		}
 		w.post(func() { w.searching, w.searchAt = false, w.cfg.Clock().Boot+permitsEvery })
 	})
 	return due.MaxWait
 }
 
-// permittedRuns are the occurrences of an agent's schedule that a person permits to be begun once more.
-func (w *Worker) permittedRuns(a config.Agent) (all []time.Time, err error) {
+// permittedRuns are occurrences of an agent's schedule that a person permits to be begun once more, and behind which cursor the next
+// search goes on: empty at the end of the list, and after an error.
+func (w *Worker) permittedRuns(a config.Agent, behind string) (all []time.Time, searched string, err error) {
 	ctx, cancel := context.WithTimeout(w.calls, longest)
 	defer cancel()
-	f := coord.Filter{Agent: a.ID, States: []coord.RunState{coord.RunFree}}
+	f := coord.Filter{Agent: a.ID, States: []coord.RunState{coord.RunFree}, Limit: mostPermits, After: behind}
 	for {
 		page, err := w.cfg.Ledger.List(ctx, f)
 		if err != nil {
-			return all, err
+			return all, "", err
 		}
 		for _, v := range page.Views {
 			at, ok := instantOf(a, v.Entry.Occurrence)
 			if !ok || !permitted(v) || v.Entry.Input != "" || v.Paused != nil || v.Recovery != nil {
 				continue
 			}
-			if all = append(all, at); len(all) == mostPermits {
-				return all, nil
-			}
+			all = append(all, at)
 		}
-		if f.After = page.Next; f.After == "" {
-			return all, nil
+		if f.After = page.Next; f.After == "" || len(all) >= mostPermits {
+			return all, f.After, nil
 		}
 	}
 }
@@ -93,9 +91,13 @@ func instantOf(a config.Agent, occurrence string) (time.Time, bool) {
 }
 
 // permits notes what a search found of an agent.
-func (w *Worker) permits(agent string, runs []time.Time) {
-	if s := w.slots[agent]; s != nil && s.due != nil {
-		s.permitted, s.next = runs, 0
+func (w *Worker) permits(agent string, runs []time.Time, searched string) {
+	s := w.slots[agent]
+	if s == nil || s.due == nil {
+		return
+	}
+	if s.permitted, s.searched = runs, searched; len(runs) > 0 {
+		s.next = 0
 	}
 }
 

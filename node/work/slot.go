@@ -44,7 +44,8 @@ type slot struct {
 	unsure []unsure // runs whose end is not known, or may be taken back; newest last
 	sureAt time.Duration
 
-	permitted []time.Time // occurrences that the last search found permitted
+	permitted []time.Time // occurrences that the last search found permitted, and that were not offered yet
+	searched  string      // where the next search goes on; empty: at the beginning
 }
 
 func (s *slot) idle() bool { return s.run == "" && !s.busy && !s.noting && !s.loading && !s.moving }
@@ -143,7 +144,7 @@ func (w *Worker) forget(s *slot) {
 	if s.due != nil {
 		w.miss(s, s.due.Leave())
 	}
-	s.due, s.unsure, s.permitted, s.paused = nil, nil, nil, false
+	s.due, s.unsure, s.permitted, s.searched, s.paused = nil, nil, nil, "", false
 }
 
 // retire gives up an agent that is in the file no more. It is true if nothing is left of it.
