@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/syncnode/syncnode/internal/thorough"
 	"github.com/syncnode/syncnode/journal"
 	"github.com/syncnode/syncnode/oplog"
 	"github.com/syncnode/syncnode/relay"
@@ -485,6 +486,7 @@ func TestASessionGoesOnAfterAnotherProcessCutItsJournal(t *testing.T) {
 }
 
 func TestOpeningReadsTheStateAndNotTheHistory(t *testing.T) {
+	thorough.Only(t)
 	r := collecting()
 	a, b := newSmall(t, "a"), newSmall(t, "b")
 	cost := func(rounds int) int64 {

@@ -87,6 +87,7 @@ func (c covered) heap(tb testing.TB) int64 {
 }
 
 func TestWhatIsCoveredCostsNothingWhenTheDeviceIsOpenedPumpedAndAsked(t *testing.T) {
+	thorough.Only(t)
 	type cost struct {
 		heap       int64
 		disk       int64

@@ -145,6 +145,7 @@ func TestASidecarIsReadyWithoutItsEtcdAndBeginsNothingThen(t *testing.T) {
 }
 
 func TestASidecarThatIsToldToStopTellsTheLedgerWhatItOwes(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	way, err := common.get(t).NewClientProxy()
 	must(t, err)

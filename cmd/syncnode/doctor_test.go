@@ -154,6 +154,7 @@ func apply(t *testing.T, root *clientv3.Client, script, password string) {
 }
 
 func TestTheRightsThatDoctorPrintsAreEnoughForADeviceAndNoMore(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	certs := newCertificates(t)
 	for _, name := range []string{"server", "client"} {

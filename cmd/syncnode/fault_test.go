@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/syncnode/syncnode/internal/thorough"
 )
 
 // What is refused is not tried for as long as what is silent. That it takes less than five seconds where a call takes none is held in package
@@ -75,6 +77,7 @@ func TestNothingRunsIfTheGrantCannotBeWrittenDown(t *testing.T) {
 }
 
 func TestAnOutcomeThatTheLedgerCannotTakeIsWrittenByTheNextRun(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	c := common.get(t)
 	way, err := c.NewClientProxy()

@@ -156,6 +156,19 @@ func (h host) call(args ...string) *process {
 	return h.start(args...).wait()
 }
 
+// looks calls a verb of two words that only reads, within this process: tests look often, and starting the program costs more than what
+// it then does. It gives what is printed.
+func (h host) looks(args ...string) []byte {
+	h.t.Helper()
+	all := append(append(append([]string(nil), args[:2]...), h.args...), args[2:]...)
+	all = append(all, "--data-dir", filepath.Join(h.dir, "syncnode"))
+	var out, errs bytes.Buffer
+	if code := run(bounded(h.t), all, os.Stdin, &out, &errs); code != 0 {
+		h.t.Errorf("%v\nexit code %d\n%s%s", all, code, out.String(), errs.String())
+	}
+	return out.Bytes()
+}
+
 // want checks the exit code, and that standard error holds all the texts.
 func (p *process) want(code int, texts ...string) *process {
 	p.t.Helper()
@@ -188,10 +201,10 @@ type shown struct {
 
 func (h host) show(agent, occurrence string) shown {
 	h.t.Helper()
-	p := h.call("run", "show", "-o", "json", "--agent", agent, "--occurrence", occurrence).want(0)
+	out := h.looks("run", "show", "-o", "json", "--agent", agent, "--occurrence", occurrence, "--backend-timeout", patience.String())
 	var s shown
-	if err := json.Unmarshal(p.out.Bytes(), &s); err != nil {
-		h.t.Fatalf("run show: %v in %q", err, p.out.String())
+	if err := json.Unmarshal(out, &s); err != nil {
+		h.t.Fatalf("run show: %v in %q", err, out)
 	}
 	return s
 }

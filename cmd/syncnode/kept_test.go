@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"log"
@@ -39,11 +40,12 @@ func (h host) journaled(status string) {
 	bare := h
 	bare.args = []string{"--namespace", h.namespace()}
 	eventually(h.t, status+" in the journal", func() bool {
-		return strings.Contains(bare.call("log", "show").out.String(), status)
+		return bytes.Contains(bare.looks("log", "show"), []byte(status))
 	})
 }
 
 func TestTheEndOfACommandWhoseNodeIsAwayIsKeptForItsReturn(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	for _, end := range []struct {
 		code, says, state, cause string

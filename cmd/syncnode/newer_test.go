@@ -123,6 +123,7 @@ func TestANodeWhoseLedgerIsUpgradedUnderItRunsNothingUntilItIsPutBack(t *testing
 
 // A device that saw the run finished asks for it before every run, lest the ledger went back.
 func TestARunThatANewerReleaseWroteIsLeftAlone(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	c := common.get(t)
 	fleet := spaced(hosts(t, 2, c.Endpoints()), "newer-run")

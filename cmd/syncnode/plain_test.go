@@ -3,6 +3,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"github.com/syncnode/syncnode/internal/thorough"
 )
 
 func TestWhatOthersWroteCannotForgeALineOrMoveTheCursor(t *testing.T) {
@@ -23,6 +25,7 @@ func TestWhatOthersWroteCannotForgeALineOrMoveTheCursor(t *testing.T) {
 }
 
 func TestAReasonCannotForgeAnAttempt(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	h := hosts(t, 1, common.get(t).Endpoints())[0]
 	evil := "none\nattempt  forged\x1b[2J"

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,9 +33,9 @@ func (h host) configure(text string) []string {
 // runsOf are the runs of an agent by their occurrences, as the ledger tells them.
 func (h host) runsOf(agent string) map[string]runRow {
 	h.t.Helper()
-	p := h.call("run", "list", "--agent", agent, "--limit", "100000", "-o", "json").want(0)
+	out := h.looks("run", "list", "--agent", agent, "--limit", "100000", "-o", "json", "--backend-timeout", patience.String())
 	all := map[string]runRow{}
-	for dec := json.NewDecoder(&p.out); dec.More(); {
+	for dec := json.NewDecoder(bytes.NewReader(out)); dec.More(); {
 		var r runRow
 		if err := dec.Decode(&r); err != nil {
 			h.t.Fatal(err)
@@ -201,6 +202,7 @@ func reasonFor(gaps []missed.Gap, at time.Time) string {
 }
 
 func TestANodeThatComesBackAfterThreeHoursRunsOneOccurrenceAndTellsOfTheOthers(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	h := spaced(hosts(t, 1, common.get(t).Endpoints()), "three-hours")[0]
 	flags := h.configure(`
@@ -230,6 +232,7 @@ agents:
 }
 
 func TestAConfigurationIsReadAgainWholeOrNotAtAll(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	h := spaced(hosts(t, 1, common.get(t).Endpoints()), "hangup")[0]
 	h.call("serve", "--config", filepath.Join(h.dir, "none.yaml")).want(1, "none.yaml")

@@ -120,10 +120,10 @@ func (h host) verify() verified {
 	h.t.Helper()
 	bare := h
 	bare.args = []string{"--namespace", h.namespace()}
-	p := bare.call("log", "verify", "-o", "json").want(0)
+	out := bare.looks("log", "verify", "-o", "json")
 	var v verified
-	if err := json.Unmarshal(p.out.Bytes(), &v); err != nil {
-		h.t.Fatalf("log verify: %v in %q", err, p.out.String())
+	if err := json.Unmarshal(out, &v); err != nil {
+		h.t.Fatalf("log verify: %v in %q", err, out)
 	}
 	return v
 }
@@ -271,6 +271,7 @@ func TestAnOutcomeLeftByAKilledRunIsFinishedByTheNode(t *testing.T) {
 }
 
 func TestARunInDoubtIsLeftToAPersonAndToldOnce(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	h := spaced(hosts(t, 1, common.get(t).Endpoints()), "doubt")[0]
 	killed(h, "doubtful", "k", "15s")
@@ -287,6 +288,7 @@ func TestARunInDoubtIsLeftToAPersonAndToldOnce(t *testing.T) {
 }
 
 func TestAFullRelayIsToldOnceRaisesNoAlarmAndStopsNoRun(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	c := common.get(t)
 	h := spaced(hosts(t, 1, c.Endpoints()), "full")[0]
@@ -384,6 +386,7 @@ func TestAVerbOnTheDataDirectoryOfAMemberUsesThatMember(t *testing.T) {
 }
 
 func TestNodesConvergeThroughASharedFolder(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	fleet := spaced(hosts(t, 2, common.get(t).Endpoints()), "folder")
 	folder := filepath.Join(t.TempDir(), "shared")

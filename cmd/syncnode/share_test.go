@@ -12,6 +12,7 @@ import (
 
 	"github.com/syncnode/syncnode/coord"
 	coordremote "github.com/syncnode/syncnode/coord/remote"
+	"github.com/syncnode/syncnode/internal/thorough"
 	"github.com/syncnode/syncnode/relay"
 	relayremote "github.com/syncnode/syncnode/relay/remote"
 )
@@ -36,6 +37,7 @@ func tokens(t *testing.T, grants map[string]string) string {
 }
 
 func TestNodesConvergeThroughTheRelayThatAnotherShares(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	fleet := spaced(hosts(t, 2, common.get(t).Endpoints()), "shared-relay")
 	a, b := fleet[0], fleet[1]

@@ -13,6 +13,7 @@ import (
 
 	"github.com/syncnode/syncnode/coord"
 	"github.com/syncnode/syncnode/coord/coordtest"
+	"github.com/syncnode/syncnode/internal/thorough"
 	"github.com/syncnode/syncnode/test/cluster"
 )
 
@@ -61,6 +62,7 @@ func (n *badNetwork) count() int {
 // Every call is settled before it is answered, whatever the network and the leader do, and all answers are those of one
 // ledger. Only of a release may it stay unknown whether the lease was given back or taken.
 func TestAHistoryUnderLostAndLateRequestsAndLeaderChangesIsLinearizable(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	cl := cluster.New(t, cluster.Config{})
 	seed := [2]uint64{rand.Uint64(), rand.Uint64()}

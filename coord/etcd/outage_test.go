@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/syncnode/syncnode/coord"
+	"github.com/syncnode/syncnode/internal/thorough"
 	"github.com/syncnode/syncnode/test/cluster"
 )
 
@@ -180,6 +181,7 @@ func TestARequestHeldByTheNetworkCannotLandAfterItWasGivenUp(t *testing.T) {
 
 // The message of a failed call names what was asked, of which agent, where, and what came back.
 func TestADeadlineIsNeverTheWholeMessage(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	cl := three(t)
 	for _, cut := range []string{"reset", "silent"} {
