@@ -28,6 +28,12 @@ func (v View) Deciding() (Attempt, bool) {
 	return v.Entry.Last(func(a Attempt) bool { return a.State == want })
 }
 
+// Permitted reports whether the run is free and a person permits one more attempt of it, after one that failed.
+func (v View) Permitted() bool {
+	_, yes := v.Entry.Last(func(a Attempt) bool { return a.State == Failed && a.Permitted })
+	return v.State == RunFree && yes
+}
+
 // Since is when the attempt that the state rests on ended, or began if it has not ended; of the last attempt if there is no such one. It is
 // by the clock of the device that wrote it, and zero if no attempt is kept.
 func (v View) Since() time.Time {

@@ -96,21 +96,15 @@ func nextForRun(v coord.View) string {
 		return fmt.Sprintf("it does not begin while its agent is paused (by %s: %s): `syncnode agent resume %s`", plain(v.Paused.By), plain(v.Paused.Reason), v.Entry.Agent)
 	case len(v.Entry.Attempts) == 0:
 		return "the ledger has nothing of it: it was never begun under this name; it may be run"
-	case permitted(v) && strings.HasPrefix(v.Entry.Occurrence, "at:") && v.Entry.Input == "":
+	case v.Permitted() && strings.HasPrefix(v.Entry.Occurrence, "at:") && v.Entry.Input == "":
 		return fmt.Sprintf("one more attempt is permitted: a node that runs %s by a schedule which has this instant looks for it every five minutes, and begins one run after the other; elsewhere begin it by "+
 			"`syncnode exec --agent %[1]s` with --every or --cron, --at %s and the command", v.Entry.Agent, strings.TrimPrefix(v.Entry.Occurrence, "at:"))
-	case permitted(v):
+	case v.Permitted():
 		return fmt.Sprintf("one more attempt is permitted, and nothing begins it by itself: begin it by `syncnode exec --agent %s` that names this occurrence, "+
 			"or, if a node has the command in its --config, by `syncnode agent trigger %[1]s --occurrence TEXT`", v.Entry.Agent)
 	default:
 		return "it may be run"
 	}
-}
-
-// permitted says that a person permits one more attempt.
-func permitted(v coord.View) bool {
-	_, yes := v.Entry.Last(func(a coord.Attempt) bool { return a.State == coord.Failed && a.Permitted })
-	return yes
 }
 
 func newRun() *cobra.Command {

@@ -119,13 +119,7 @@ func (w *Worker) lookAll(agent string, all []time.Time) ([]coord.View, error) {
 
 // wasBegun says that an attempt of the run passed the fence, and was not taken back.
 func wasBegun(v coord.View) bool {
-	return v.State != coord.RunFree || permitted(v)
-}
-
-// permitted says that a person permits one more attempt.
-func permitted(v coord.View) bool {
-	_, yes := v.Entry.Last(func(a coord.Attempt) bool { return a.State == coord.Failed && a.Permitted })
-	return v.State == coord.RunFree && yes
+	return v.State != coord.RunFree || v.Permitted()
 }
 
 // decidedBefore is the newest occurrence that the log knows as missed, or else when the agent was first seen with its schedule.
@@ -213,7 +207,7 @@ func (w *Worker) judge(s *slot, all []time.Time, views []coord.View) {
 		case coord.RunFailed:
 			begin = goesOn(a.Retry, v)
 		case coord.RunFree:
-			begin = permitted(v) || mayBegin(a.Policy, at, now.Wall)
+			begin = v.Permitted() || mayBegin(a.Policy, at, now.Wall)
 			if !begin { // it was taken back, and it is too late for another attempt
 				w.miss(s, []due.Missed{{Reason: due.Window, First: at, Last: at, Count: 1}})
 				keep = false

@@ -69,7 +69,7 @@ func (w *Worker) permittedRuns(a config.Agent, behind string) (all []time.Time, 
 		}
 		for _, v := range page.Views {
 			at, ok := instantOf(a, v.Entry.Occurrence)
-			if !ok || !permitted(v) || v.Entry.Input != "" || v.Paused != nil || v.Recovery != nil {
+			if !ok || !v.Permitted() || v.Entry.Input != "" || v.Paused != nil || v.Recovery != nil {
 				continue
 			}
 			all = append(all, at)
