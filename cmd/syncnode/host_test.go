@@ -156,17 +156,27 @@ func (h host) call(args ...string) *process {
 	return h.start(args...).wait()
 }
 
-// looks calls a verb of two words that only reads, within this process: tests look often, and starting the program costs more than what
-// it then does. It gives what is printed.
-func (h host) looks(args ...string) []byte {
+// tries calls a verb of two words that only reads, within this process: tests look often, and starting the program costs more than what
+// it then does. It gives what is printed, and what is said if the exit code is not 0.
+func (h host) tries(args ...string) ([]byte, error) {
 	h.t.Helper()
 	all := append(append(append([]string(nil), args[:2]...), h.args...), args[2:]...)
 	all = append(all, "--data-dir", filepath.Join(h.dir, "syncnode"))
 	var out, errs bytes.Buffer
 	if code := run(bounded(h.t), all, os.Stdin, &out, &errs); code != 0 {
-		h.t.Errorf("%v\nexit code %d\n%s%s", all, code, out.String(), errs.String())
+		return nil, fmt.Errorf("%v\nexit code %d\n%s%s", all, code, out.String(), errs.String())
 	}
-	return out.Bytes()
+	return out.Bytes(), nil
+}
+
+// looks is tries where the exit code has to be 0.
+func (h host) looks(args ...string) []byte {
+	h.t.Helper()
+	out, err := h.tries(args...)
+	if err != nil {
+		h.t.Error(err)
+	}
+	return out
 }
 
 // want checks the exit code, and that standard error holds all the texts.

@@ -40,7 +40,8 @@ func (h host) journaled(status string) {
 	bare := h
 	bare.args = []string{"--namespace", h.namespace()}
 	eventually(h.t, status+" in the journal", func() bool {
-		return bytes.Contains(bare.looks("log", "show"), []byte(status))
+		out, err := bare.tries("log", "show")
+		return err == nil && bytes.Contains(out, []byte(status))
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -33,5 +34,11 @@ func (s suite) Run() int {
 		}
 	}
 	defer closeShared()
+	for _, kv := range os.Environ() { // looks reads flags of the program from this environment
+		name, _, _ := strings.Cut(kv, "=")
+		if kept := name == "SYNCNODE_CI" || name == "SYNCNODE_FULL"; strings.HasPrefix(name, "SYNCNODE_") && !kept {
+			os.Unsetenv(name)
+		}
+	}
 	return s.m.Run()
 }

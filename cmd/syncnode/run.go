@@ -180,7 +180,7 @@ func newRunList() *cobra.Command {
 					}
 				}
 				if more {
-					fmt.Fprintf(cmd.ErrOrStderr(), "syncnode: these are the first %d by agent and id, not the newest ones; there are more: --since 24h, --limit N, --agent A or --state S\n", len(views))
+					fmt.Fprintf(cmd.ErrOrStderr(), "syncnode: these are the first %d by agent and id, not the newest ones; there are more: --since 24h, --limit N, --agent A or --state S\n", len(views)+len(unread))
 				}
 				rows := make([]runRow, len(views))
 				for i, v := range views {
