@@ -49,7 +49,7 @@ func (w *Worker) search(now due.Reading) time.Duration {
 			if err != nil {
 				w.log.Debug("runs that may be begun once more cannot be looked for", "agent", a.ID, "err", err)
 			}
-			w.post(func() { w.permits(a.ID, runs, searched) })
+			w.post(func() { w.permits(a, runs, searched) })
 		}
 		w.post(func() { w.searching, w.searchAt = false, w.cfg.Clock().Boot+permitsEvery })
 	})
@@ -90,10 +90,10 @@ func instantOf(a config.Agent, occurrence string) (time.Time, bool) {
 	return at, ok && of.Equal(at)
 }
 
-// permits notes what a search found of an agent.
-func (w *Worker) permits(agent string, runs []time.Time, searched string) {
-	s := w.slots[agent]
-	if s == nil || s.due == nil {
+// permits notes what a search found of an agent, unless it has another schedule by now.
+func (w *Worker) permits(a config.Agent, runs []time.Time, searched string) {
+	s := w.slots[a.ID]
+	if s == nil || s.due == nil || !sameSchedule(s.agent, a) {
 		return
 	}
 	if s.permitted, s.searched = runs, searched; len(runs) > 0 {

@@ -375,14 +375,12 @@ func TestAPersonsPermissionForOneMoreAttemptIsUsed(t *testing.T) {
 		at := w.begin.Add(time.Hour)
 		bubble.Pass(90 * time.Minute)
 		w.want(at, "failed")
-		v := w.view("report", at)
-		_, err := w.store.Process(coord.Process{}).Permit(t.Context(), coord.Resolution{Agent: "report", Run: v.Entry.Run, Attempt: v.Entry.Attempts[0].ID, By: "ada", Reason: "test"})
-		must(t, err)
+		w.permit(at)
 		bubble.Pass(time.Minute)
 		w.want(at, "committed")
 		l.end()
-		if w.count(v.Entry.Run) != 2 {
-			t.Errorf("%d effects", w.count(v.Entry.Run))
+		if n := w.count(runID("report", at)); n != 2 {
+			t.Errorf("%d effects", n)
 		}
 	})
 }
@@ -394,10 +392,8 @@ func TestEachPermissionIsUsedHoweverOldTheRunIs(t *testing.T) {
 		bubble.Pass(20*time.Minute + 10*time.Second)
 		var permitted []string
 		for _, n := range []int{2, 3} {
-			v := w.view("report", minute(w, n))
-			_, err := w.store.Process(coord.Process{}).Permit(t.Context(), coord.Resolution{Agent: "report", Run: v.Entry.Run, Attempt: v.Entry.Attempts[0].ID, By: "ada", Reason: "test"})
-			must(t, err)
-			permitted = append(permitted, v.Entry.Run)
+			w.permit(minute(w, n))
+			permitted = append(permitted, runID("report", minute(w, n)))
 		}
 		w.set(time.Second, func(p dispatch.Permit) int {
 			if p.Run == permitted[0] {
@@ -410,9 +406,7 @@ func TestEachPermissionIsUsedHoweverOldTheRunIs(t *testing.T) {
 		w.want(minute(w, 3), "committed")
 		w.want(minute(w, 4), "failed")
 		w.want(minute(w, 30), "committed")
-		v := w.view("report", minute(w, 17)) // one of the last four that are not committed, though 2 failed after it
-		_, err := w.store.Process(coord.Process{}).Permit(t.Context(), coord.Resolution{Agent: "report", Run: v.Entry.Run, Attempt: v.Entry.Attempts[0].ID, By: "ada", Reason: "test"})
-		must(t, err)
+		w.permit(minute(w, 17)) // one of the last four that are not committed, though 2 failed after it
 		bubble.Pass(45 * time.Second)
 		w.want(minute(w, 17), "committed")
 		l.end()
@@ -431,10 +425,8 @@ func TestWhatIsDueGoesBeforeWhatIsPermittedOnceMore(t *testing.T) {
 		bubble.Pass(20*time.Minute + 10*time.Second)
 		again := map[string]bool{}
 		for n := 1; n <= 3; n++ {
-			v := w.view("report", minute(w, n))
-			_, err := w.store.Process(coord.Process{}).Permit(t.Context(), coord.Resolution{Agent: "report", Run: v.Entry.Run, Attempt: v.Entry.Attempts[0].ID, By: "ada", Reason: "test"})
-			must(t, err)
-			again[v.Entry.Run] = true
+			w.permit(minute(w, n))
+			again[runID("report", minute(w, n))] = true
 		}
 		var order strings.Builder
 		w.set(time.Second, func(p dispatch.Permit) int {
@@ -452,6 +444,35 @@ func TestWhatIsDueGoesBeforeWhatIsPermittedOnceMore(t *testing.T) {
 			t.Errorf("in the order %s: one that is permitted went before what was due", got)
 		}
 	})
+}
+
+func TestAPermittedRunOfAScheduleThatWasReplacedDuringTheSearchIsNotBegun(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.set(time.Second, func(p dispatch.Permit) int { return 1 })
+		l := w.start("a", parse(t, file("")), settings{})
+		bubble.Pass(10*time.Minute + 10*time.Second)
+		w.permit(minute(w, 1))
+		searches, goOn := make(chan struct{}), make(chan struct{})
+		l.onList(func() { searches <- struct{}{}; <-goOn })
+		<-searches
+		l.onList(nil)
+		must(t, l.Reload(t.Context(), parse(t, "version: 1\nagents: { report: { schedule: \"@every 1h\", command: [/bin/other] } }\n")))
+		bubble.Pass(10 * time.Second) // it is decided over by the new schedule
+		close(goOn)
+		bubble.Pass(10 * time.Minute)
+		l.end()
+		if n := w.count(runID("report", minute(w, 1))); n != 1 {
+			t.Errorf("%d effects of an instant that the new schedule does not have", n)
+		}
+	})
+}
+
+// permit has a person permit one more attempt of an occurrence that failed at its first.
+func (w *world) permit(at time.Time) {
+	w.t.Helper()
+	v := w.view("report", at)
+	_, err := w.store.Process(coord.Process{}).Permit(context.Background(), coord.Resolution{Agent: "report", Run: v.Entry.Run, Attempt: v.Entry.Attempts[0].ID, By: "ada", Reason: "test"})
+	must(w.t, err)
 }
 
 // again is 1 at the first effect of a run, and 0 after. The world is locked.

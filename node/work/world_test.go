@@ -133,6 +133,7 @@ type life struct {
 	crashAt int // at which step; 0: none
 	fault   coordtest.Fault
 	ahead   time.Duration // of the wall clock
+	lists   func()        // is called before each List; nil: nothing
 	told    strings.Builder
 }
 
@@ -293,11 +294,18 @@ func (l *life) plan(op string) coordtest.Fault {
 		_ = l.step()
 	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.fault
+	fault, lists := l.fault, l.lists
+	l.mu.Unlock()
+	if op == "List" && lists != nil {
+		lists()
+	}
+	return fault
 }
 
 func (l *life) fail(f coordtest.Fault) { l.mu.Lock(); defer l.mu.Unlock(); l.fault = f }
+
+// onList has each List wait for f first.
+func (l *life) onList(f func()) { l.mu.Lock(); defer l.mu.Unlock(); l.lists = f }
 
 func (l *life) clock() due.Reading {
 	l.mu.Lock()
