@@ -60,7 +60,7 @@ nested: ## vet, tidiness and tests of each nested module
 	@set -e; for m in $(NESTED); do echo "== $$m"; (cd $$m; $(GO) mod tidy -diff; $(GO) vet ./...; GO="$(GO)" sh "$(CURDIR)/internal/ci/test.sh" -count=1 ./...); done
 
 compose: ## three nodes in containers, where Docker runs
-	$(GO) test -count=1 -v ./test/compose/...
+	SYNCNODE_FULL=1 $(GO) test -count=1 -v ./test/compose/...
 
 full: ## everything that takes long; its figures go into the release note
 	$(MAKE) lint

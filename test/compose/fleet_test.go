@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/syncnode/syncnode/internal/thorough"
 )
 
 // patience bounds the test once the image is there. Nothing is measured against it.
@@ -29,13 +31,11 @@ type fleet struct {
 
 var nodes = []string{"n1", "n2", "n3"}
 
-// newFleet skips where Docker does not run. Where it does and SYNCNODE_CI is set, a skip is a failure.
+// newFleet skips where Docker does not run, and in a reader's five minutes. Where it runs and SYNCNODE_CI is set, a skip is a failure.
 func newFleet(t *testing.T) *fleet {
 	t.Helper()
 	ctx := t.Context()
-	if testing.Short() {
-		t.Skip("short: three containers take a minute")
-	}
+	thorough.Only(t)
 	if out, err := exec.CommandContext(ctx, "docker", "version", "-f", "{{.Server.Version}}").CombinedOutput(); err != nil {
 		t.Skipf("Docker does not run here: %v: %s", err, bytes.TrimSpace(out))
 	}
