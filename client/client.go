@@ -9,8 +9,9 @@
 // spans from before the question was sent, by this process's clock.
 //
 // After nil the run is told as committed, after an error as failed, and telling is repeated until the node has it or
-// Config.Tell is over. Hand Permit.Epoch to the resource, so that it can refuse an older one; the effect cannot be stopped
-// once it is on its way.
+// Config.Tell is over; also until the lease has ended, while the node answers that a former process of its device may be
+// busy with it. Hand Permit.Epoch to the resource, so that it can refuse an older one; the effect cannot be stopped once
+// it is on its way.
 //
 // Not promised: that a function which ignores its context stops.
 //
@@ -100,6 +101,7 @@ type Config struct {
 	// Token is asked for each request, so that it may change; nil: none. It is not sent in the clear to another host.
 	Token func() (string, error)
 	// Tell is how long the end of a run is told again while the node does not answer, also after the context ended. 0: 30 s.
+	// A node that answers with "run-in-progress" is told for as long, and at least until the lease of the attempt has ended.
 	Tell time.Duration
 }
 
@@ -232,6 +234,7 @@ type Standing struct {
 	ValidMS int64  `json:"valid_ms"`
 	StopMS  int64  `json:"stop_after_ms"`
 	BeatMS  int64  `json:"heartbeat_ms"`
+	TTLMS   int64  `json:"ttl_ms"` // how long the lease outlives whoever renews it
 	Stop    bool   `json:"stop"`
 	Cause   string `json:"cause"`
 	// StopAt and Deadline are when to begin to stop, and when to be gone, unless a later answer says more.
@@ -240,9 +243,14 @@ type Standing struct {
 }
 
 func (s *Standing) from(sent time.Time) {
-	const most = int64(24 * time.Hour / time.Millisecond)
-	s.StopAt = sent.Add(time.Duration(min(max(s.StopMS, 0), most)) * time.Millisecond)
-	s.Deadline = sent.Add(time.Duration(min(max(s.ValidMS, 0), most)) * time.Millisecond)
+	s.StopAt, s.Deadline = sent.Add(span(s.StopMS)), sent.Add(span(s.ValidMS))
+}
+
+func (s *Standing) ttl() time.Duration { return span(s.TTLMS) }
+
+// span is no more than a day, whatever was answered.
+func span(ms int64) time.Duration {
+	return min(max(time.Duration(ms), 0), 24*time.Hour/time.Millisecond) * time.Millisecond
 }
 
 // Fence begins the run. Only a nil error permits to act. request is a random text of the caller's, at least 8 bytes: only a

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -327,5 +328,57 @@ func TestNoNodeIsNothingRun(t *testing.T) {
 	_, err = c.Run(bounded(t), "a", "1", func(context.Context, *client.Permit) error { t.Error("it was run"); return nil })
 	if e, ok := errors.AsType[*client.Error](err); !ok || e.Executed != client.No || !errors.Is(err, client.ErrNotSent) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A node that was started anew does not take an end at once where its former process is not proved dead.
+func TestAnEndThatIsRefusedAsInProgressIsToldAgainUntilItsLeaseHasEnded(t *testing.T) {
+	const ttl = 5 * time.Minute
+	for _, test := range []struct {
+		name    string
+		refused time.Duration // how long
+		do      error
+		state   string
+	}{
+		{"committed", 3 * time.Second, nil, "committed"},
+		{"failed after Config.Tell", ttl - time.Second, errEffect, "failed"},
+		{"never ran", 3 * time.Second, client.ErrNothingHappened, "free"},
+		{"refused for ever", time.Hour, nil, ""},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			run := ident.RunID("test", "a", "key:1")
+			var first, last time.Time
+			n := &network{plan: func(verb string, r *http.Request) (*http.Response, error) {
+				status, kind, body := http.StatusOK, "application/json", ""
+				switch verb {
+				case "runs":
+					body = `{"agent": "a", "claim": "c", "epoch": 1, "state": "free"`
+				case "fence":
+					body = `{"attempt": "t", "epoch": 1, "valid_ms": 300000, "stop_after_ms": 200000, "heartbeat_ms": 60000, "ttl_ms": 300000`
+				default:
+					if last = time.Now(); first.IsZero() {
+						first = last
+					}
+					body = `{"attempt": "t", "state": "` + test.state + `"`
+					if last.Sub(first) < test.refused {
+						status, kind, body = http.StatusConflict, "application/problem+json", `{"type": "/problems/run-in-progress", "executed": "maybe"`
+					}
+				}
+				return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {kind}, "Retry-After": {"2"}},
+					Body: io.NopCloser(strings.NewReader(body + `, "run_id": "` + run + `"}`)), Request: r}, nil
+			}}
+			c, err := client.New(client.Config{URL: "http://localhost", Client: &http.Client{Transport: n}})
+			must(t, err)
+			done, err := c.Run(t.Context(), "a", "1", func(context.Context, *client.Permit) error { return test.do })
+			if test.state != "" && done.State != test.state {
+				t.Errorf("%s: %+v, %v", test.name, done, err)
+			}
+			if e, ok := errors.AsType[*client.Error](err); test.state == "" && (!ok || e.Name != "run-in-progress" || e.Executed != client.Yes) {
+				t.Errorf("%s: %+v, %v", test.name, done, err)
+			}
+			if took := last.Sub(first); took < min(test.refused, ttl) || took > min(test.refused, ttl)+10*time.Second {
+				t.Errorf("%s: told for %s", test.name, took)
+			}
+		})
 	}
 }

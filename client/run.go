@@ -65,7 +65,7 @@ func (c *Client) Run(ctx context.Context, agent, occurrence string, do func(ctx 
 
 // RunAsk runs do once for a run: claim, fence, do with heartbeats beside it, and the end. The error is nil if the run is
 // committed, now or before. What do returned is wrapped in the *Error of a run that failed. A request that was not answered
-// is sent again until ctx ends; when the fence's answer never comes, do is not called, and the attempt is told as one that never
+// is sent again until ctx ends, and the end as Config.Tell says; when the fence's answer never comes, do is not called, and the attempt is told as one that never
 // ran once the node answers within Config.Tell.
 func (c *Client) RunAsk(ctx context.Context, ask Ask, do func(ctx context.Context, p *Permit) error) (Done, error) {
 	var claim Claim
@@ -88,13 +88,7 @@ func (c *Client) RunAsk(ctx context.Context, ask Ask, do func(ctx context.Contex
 	done.Attempt, done.Epoch = st.Attempt, st.Epoch
 	p := &Permit{Run: claim.Run, Agent: claim.Agent, Occurrence: claim.Occurrence, Device: claim.Device, Attempt: st.Attempt, Epoch: st.Epoch, deadline: st.Deadline}
 	end := c.work(ctx, p, st, do)
-	told, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.tell)
-	defer cancel()
-	var state string
-	err = again(told, func(ctx context.Context) (err error) {
-		state, err = c.End(ctx, end.End)
-		return err
-	})
+	state, err := c.tellEnd(ctx, end.End, st)
 	if err != nil {
 		return done, notTold(end, err)
 	}
@@ -150,7 +144,7 @@ func (c *Client) begin(ctx context.Context, claim Claim) (st Standing, err error
 		return Standing{}, err
 	}
 	never := End{Run: claim.Run, Agent: claim.Agent, Attempt: st.Attempt, Ran: No}
-	if again(settle, func(ctx context.Context) error { _, err := c.End(ctx, never); return err }) == nil {
+	if _, failed := c.tellEnd(ctx, never, st); failed == nil {
 		if e, ok := errors.AsType[*Error](err); ok {
 			e.Executed = No
 		}
@@ -186,6 +180,27 @@ func again(ctx context.Context, send func(context.Context) error) error {
 			timer.Stop()
 			return err
 		}
+	}
+}
+
+// tellEnd tells an end until it is answered, also after ctx ended: for Config.Tell where the node is silent. A node that
+// answers that a former process of its device may be busy with the attempt is told again until the lease of the attempt
+// has ended: then nothing stands in the way.
+func (c *Client) tellEnd(ctx context.Context, e End, st Standing) (state string, err error) {
+	ctx = context.WithoutCancel(ctx)
+	until := time.Now().Add(max(c.tell, st.ttl()+mostPause))
+	for {
+		told, cancel := context.WithTimeout(ctx, c.tell)
+		err = again(told, func(ctx context.Context) (err error) {
+			state, err = c.End(ctx, e)
+			return err
+		})
+		cancel()
+		busy, ok := errors.AsType[*Error](err)
+		if !ok || busy.Name != "run-in-progress" || !time.Now().Before(until) {
+			return state, err
+		}
+		time.Sleep(max(min(busy.RetryAfter, time.Until(until)), firstPause))
 	}
 }
 
