@@ -100,7 +100,7 @@ var kinds = map[string]kind{
 	"not-found":          {404, No, "there is no such thing", "Nothing was done."},
 	"method-not-allowed": {405, No, "no such method here", "See the Allow header. Nothing was done."},
 	"too-slow":           {408, No, "the request took too long to arrive", "Send it faster. Nothing was done."},
-	"run-in-progress":    {409, Maybe, "the run is in progress", "Somebody claimed or began this very run. Wait for its end: Retry-After."},
+	"run-in-progress":    {409, Maybe, "the run is in progress", "Somebody claimed or began this very run. Wait for its end: Retry-After. Where you tell an end, nothing was recorded: tell it again after Retry-After, until that lease has ended."},
 	"agent-held":         {409, No, "the agent is busy", "The agent is busy with another run, or another device holds it. This run was not begun. Try again after Retry-After."},
 	"run-in-doubt":       {409, Maybe, "the run is in doubt", "An attempt may have happened and nobody saw its end. Find out, then resolve it."},
 	"run-failed":         {409, Yes, "the run failed", "It was begun, and its end was seen. It is not begun again unless somebody permits a retry."},
