@@ -133,7 +133,7 @@ type life struct {
 	crashAt int // at which step; 0: none
 	fault   coordtest.Fault
 	ahead   time.Duration // of the wall clock
-	lists   func()        // is called before each List; nil: nothing
+	lists   func()        // is called before each List of the worker; nil: nothing
 	told    strings.Builder
 }
 
@@ -163,7 +163,7 @@ func (w *world) start(device string, f *config.File, s settings) *life {
 	}, TTL: func(agent string) time.Duration { a, _ := f.Agent(agent); return a.TTL }})
 	must(w.t, err)
 	cfg := work.Config{
-		Namespace: namespace, Device: device, Hold: l.table, Dispatch: l.d, Ledger: c, Clock: l.clock, Log: records{l}, Logger: l.log,
+		Namespace: namespace, Device: device, Hold: l.table, Dispatch: l.d, Ledger: ledger{c, l}, Clock: l.clock, Log: records{l}, Logger: l.log,
 		Nodes:    func(ctx context.Context) ([]coord.Lease, error) { return w.nodes(ctx, l) },
 		Announce: l.announce,
 		Effect: func(_ *config.File, a config.Agent) work.Effect {
@@ -294,17 +294,29 @@ func (l *life) plan(op string) coordtest.Fault {
 		_ = l.step()
 	}
 	l.mu.Lock()
-	fault, lists := l.fault, l.lists
-	l.mu.Unlock()
-	if op == "List" && lists != nil {
-		lists()
-	}
-	return fault
+	defer l.mu.Unlock()
+	return l.fault
 }
 
 func (l *life) fail(f coordtest.Fault) { l.mu.Lock(); defer l.mu.Unlock(); l.fault = f }
 
-// onList has each List wait for f first.
+// A ledger is that of a worker, whose questions a test can keep waiting.
+type ledger struct {
+	work.Ledger
+	l *life
+}
+
+func (g ledger) List(ctx context.Context, f coord.Filter) (coord.Page, error) {
+	g.l.mu.Lock()
+	lists := g.l.lists
+	g.l.mu.Unlock()
+	if lists != nil {
+		lists()
+	}
+	return g.Ledger.List(ctx, f)
+}
+
+// onList has each List of the worker wait for f first; nil: for nothing.
 func (l *life) onList(f func()) { l.mu.Lock(); defer l.mu.Unlock(); l.lists = f }
 
 func (l *life) clock() due.Reading {
