@@ -439,7 +439,9 @@ happen overrides the latter.`,
 }
 
 const runRetryLong = `retry permits one more attempt of a run that is known to have failed. A node that runs the agent by a schedule looks
-for runs of that schedule every five minutes, and begins one run after the other; any other is begun by an exec that names it (with --at, if it was due earlier), or by agent trigger --occurrence. A run in doubt may have happened, so it is refused: find
+for runs of that schedule every five minutes, and begins one run after the other, when nothing is due. What comes due meanwhile is missed or
+waits, as overlap says; if it was missed, the next of the schedule is begun before another permitted run. Any other run is begun by an exec
+that names it (with --at, if it was due earlier), or by agent trigger --occurrence. A run in doubt may have happened, so it is refused: find
 out, then say how it ended by syncnode run resolve: --as failed says that it did not happen, and frees the run of the doubt. An
 effect that may happen twice is begun again over a doubt by exec --on-doubt retry.`
 

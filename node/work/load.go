@@ -196,6 +196,7 @@ func (w *Worker) judge(s *slot, all []time.Time, views []coord.View) {
 	now := w.cfg.Clock()
 	var still []unsure
 	var offer *performance
+	permitted := false
 	for i, v := range views {
 		at, a := all[i], s.agent
 		begin, keep := false, true
@@ -207,14 +208,15 @@ func (w *Worker) judge(s *slot, all []time.Time, views []coord.View) {
 		case coord.RunFailed:
 			begin = goesOn(a.Retry, v)
 		case coord.RunFree:
-			begin = v.Permitted() || mayBegin(a.Policy, at, now.Wall)
-			if !begin { // it was taken back, and it is too late for another attempt
+			if v.Permitted() {
+				begin = !s.goesBefore(now)
+			} else if begin = mayBegin(a.Policy, at, now.Wall); !begin { // it was taken back, and it is too late for another attempt
 				w.miss(s, []due.Missed{{Reason: due.Window, First: at, Last: at, Count: 1}})
 				keep = false
 			}
 		}
 		if begin && offer == nil && v.Paused == nil && v.Recovery == nil {
-			offer = w.performance(s, v.Entry.Occurrence, at)
+			offer, permitted = w.performance(s, v.Entry.Occurrence, at), v.State == coord.RunFree && v.Permitted()
 			if v.State == coord.RunFailed {
 				offer.job.IfFailed, offer.tried = dispatch.FailedRetry, failures(v)
 			}
@@ -224,7 +226,11 @@ func (w *Worker) judge(s *slot, all []time.Time, views []coord.View) {
 		}
 	}
 	s.unsure = still
-	if offer != nil && now.Boot >= s.wait {
+	switch {
+	case offer == nil || now.Boot < s.wait:
+	case permitted:
+		w.launchPermitted(offer)
+	default:
 		w.launch(offer)
 	}
 }

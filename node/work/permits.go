@@ -101,18 +101,29 @@ func (w *Worker) permits(a config.Agent, runs []time.Time, searched string) {
 	}
 }
 
-// beginPermitted offers one of the runs that a person permits to be begun once more, when nothing is due. The ledger says whether it still
-// may be.
+// beginPermitted offers one of the runs that a person permits to be begun once more, unless the schedule goes before. The ledger says
+// whether it still may be.
 func (w *Worker) beginPermitted(s *slot, now due.Reading) {
-	if len(s.permitted) == 0 || s.due == nil || !s.held || !s.idle() || s.paused || now.Boot < s.wait {
-		return
-	}
-	if at, ok := s.due.Next(); ok && !at.After(now.Wall) {
+	if len(s.permitted) == 0 || s.due == nil || !s.held || !s.idle() || s.paused || now.Boot < s.wait || s.goesBefore(now) {
 		return
 	}
 	at := s.permitted[0]
 	s.permitted = s.permitted[1:]
 	p := w.performance(s, ident.AtOccurrence(at), at)
 	p.job.IfFailed = dispatch.FailedKeep // it may have been begun, and have failed, since
+	w.launchPermitted(p)
+}
+
+// launchPermitted launches a run that a person permits, and notes which occurrence may be missed for it.
+func (w *Worker) launchPermitted(p *performance) {
+	p.slot.beside, _ = p.slot.due.Next()
 	w.launch(p)
+}
+
+// goesBefore says that the schedule goes before a run that a person permits: an occurrence is due, or one came due during the last
+// permitted run and was missed for it, and none was begun since. So permitted runs follow each other where there is room, and the
+// schedule goes on between those that leave none, however many there are.
+func (s *slot) goesBefore(now due.Reading) bool {
+	next, ok := s.due.Next()
+	return ok && (!next.After(now.Wall) || !s.beside.IsZero() && next.After(s.beside))
 }

@@ -175,6 +175,9 @@ func (w *Worker) started(p *performance) {
 // decided tells the agent's schedule that an occurrence is on record as begun.
 func (w *Worker) decided(s *slot, at time.Time) {
 	if s.due != nil && !at.IsZero() {
+		if !at.Before(s.beside) {
+			s.beside = time.Time{}
+		}
 		w.miss(s, s.due.Begun(at))
 	}
 }

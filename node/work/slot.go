@@ -46,6 +46,7 @@ type slot struct {
 
 	permitted []time.Time // occurrences that the last search found permitted, and that were not offered yet
 	searched  string      // where the next search goes on; empty: at the beginning
+	beside    time.Time   // what was due next when the last permitted run was offered; zero: it, or a later one, was begun since
 }
 
 func (s *slot) idle() bool { return s.run == "" && !s.busy && !s.noting && !s.loading && !s.moving }
@@ -144,7 +145,8 @@ func (w *Worker) forget(s *slot) {
 	if s.due != nil {
 		w.miss(s, s.due.Leave())
 	}
-	s.due, s.unsure, s.permitted, s.searched, s.paused = nil, nil, nil, "", false
+	s.due, s.unsure, s.paused = nil, nil, false
+	s.permitted, s.searched, s.beside = nil, "", time.Time{}
 }
 
 // retire gives up an agent that is in the file no more. It is true if nothing is left of it.

@@ -14,7 +14,7 @@
 //
 // A failed attempt is repeated as the configuration says, under the same lease. A run whose end is not known
 // is looked at again for as long as it is among the last ones of its agent. A run of the schedule which a person permits to be repeated
-// is begun again however old it is.
+// is begun again however old it is; if an occurrence was missed for it, the next one is begun before another such run.
 //
 // When the context of Run ends nothing new begins and idle agents are handed over at once; what runs has File.Drain to end, then it is
 // stopped as its agent's grace says, and its outcome is recorded before Run returns.

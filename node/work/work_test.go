@@ -467,6 +467,42 @@ func TestAPermittedRunOfAScheduleThatWasReplacedDuringTheSearchIsNotBegun(t *tes
 	})
 }
 
+func TestTheScheduleGoesOnBetweenPermittedRunsThatOverlapIt(t *testing.T) {
+	const every = 10 * time.Minute
+	for takes, together := range map[time.Duration]bool{8 * time.Minute: false, time.Minute: true} {
+		inBubble(t, func(t *testing.T, w *world) {
+			w.set(time.Second, func(dispatch.Permit) int { return 1 })
+			f := "version: 1\nagents: { report: { schedule: \"@every 10m\", command: [/bin/report], overlap: skip } }\n"
+			l := w.start("a", parse(t, f), settings{})
+			bubble.Pass(6*every + 10*time.Second)
+			again := map[string]bool{}
+			for _, n := range []int{1, 2, 5, 6} { // two of them among the last four
+				w.permit(w.begin.Add(time.Duration(n) * every))
+				again[runID("report", w.begin.Add(time.Duration(n)*every))] = true
+			}
+			var order strings.Builder
+			w.set(takes, func(p dispatch.Permit) int {
+				order.WriteString(map[bool]string{true: "p", false: "d"}[again[p.Run]])
+				return 0
+			})
+			bubble.Pass(14*every - 20*time.Second)
+			l.end()
+			got := order.String()
+			if strings.Count(got, "p") != len(again) || strings.HasPrefix(got, "ppp") != together {
+				t.Errorf("runs of %s: in the order %s", takes, got)
+			}
+			missed := 0
+			for n := 7; n < 20; n++ {
+				if w.count(runID("report", w.begin.Add(time.Duration(n)*every))) > 0 {
+					missed = 0
+				} else if missed++; missed > 1 {
+					t.Errorf("runs of %s: occurrence %d is missed as well as the one before it", takes, n)
+				}
+			}
+		})
+	}
+}
+
 // permit has a person permit one more attempt of an occurrence that failed at its first.
 func (w *world) permit(at time.Time) {
 	w.t.Helper()
