@@ -56,30 +56,41 @@ func (d *Dispatcher) Kept(ctx context.Context, agent, run, attempt string) (a co
 //
 // An attempt that somebody may be busy with gives coord.ErrInProgress, and nothing is recorded: one that this Dispatcher runs, and one
 // whose liveness is there, unless this process began it or proves that the one who did is dead. Without a journal nothing of
-// earlier processes is proved: then the end is taken, but not that the attempt never started, which would free its run.
+// earlier processes is proved: then the end is taken, but not that the attempt never started, which would free its run. With one
+// that needs the proof also once the liveness is gone, as it is for a process that was cut off and goes on; without it the attempt
+// is left in doubt, coord.ErrInDoubt. What the journal says already needs no proof.
 func (d *Dispatcher) Report(ctx context.Context, v coord.View, o coord.Outcome) (journaled bool, stored error) {
 	if d.busyWith(o.Attempt.ID) {
 		return false, fmt.Errorf("%w: attempt %s is supervised here", coord.ErrInProgress, o.Attempt.ID)
 	}
-	if a, ok := v.Entry.Find(o.Attempt.ID); ok && d.othersMayRun(v, a) && (d.journal || o.Attempt.State == coord.Void) {
-		return false, fmt.Errorf("%w: attempt %s is another process's of this device, and that may be alive", coord.ErrInProgress, o.Attempt.ID)
+	if a, ok := v.Entry.Find(o.Attempt.ID); ok {
+		if err := d.othersMayRun(v, a, o.Attempt.State); err != nil {
+			kept, ok, unread := d.Kept(ctx, o.Agent, o.Run, a.ID)
+			if unread != nil || !ok || kept.State != o.Attempt.State {
+				return false, errors.Join(err, unread)
+			}
+		}
 	}
 	r := d.newRun(Job{Agent: o.Agent, Run: o.Run, Occurrence: o.Occurrence, Input: o.Input})
 	rec := r.record(ctx, nil, o, false)
 	return rec.journaled, rec.stored
 }
 
-// othersMayRun says whether the attempt runs, as far as the ledger shows, in another process that is not proved dead.
-func (d *Dispatcher) othersMayRun(v coord.View, a coord.Attempt) bool {
-	if !a.Running(func(l string) bool { return v.Alive[l] }) {
-		return false
+// othersMayRun says why an open attempt cannot be ended as that here: another process may be busy with it, that is not proved dead.
+func (d *Dispatcher) othersMayRun(v coord.View, a coord.Attempt, as coord.State) error {
+	running, frees := a.Running(func(l string) bool { return v.Alive[l] }), as == coord.Void
+	if a.State != coord.Open || d.journal && !running && !frees || !d.journal && !(running && frees) {
+		return nil
 	}
 	d.mu.Lock()
 	own := d.lives[a.Liveness]
 	d.mu.Unlock()
-	if own {
-		return false
-	}
 	h := v.Holder // once the lease is somebody else's, or bound anew, nothing says any more what that process was
-	return d.cfg.Dead == nil || h.Liveness != a.Liveness || !d.cfg.Dead(a.Liveness, h.Process)
+	switch {
+	case own, d.cfg.Dead != nil && h.Liveness == a.Liveness && d.cfg.Dead(a.Liveness, h.Process):
+		return nil
+	case running:
+		return fmt.Errorf("%w: attempt %s is another process's of this device, and that may be alive", coord.ErrInProgress, a.ID)
+	}
+	return fmt.Errorf("%w: attempt %s is another process's of this device, and nothing proves that this is dead", coord.ErrInDoubt, a.ID)
 }

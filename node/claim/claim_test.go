@@ -488,6 +488,45 @@ func TestNobodyEndsTheAttemptOfALivingProcessOfTheDevice(t *testing.T) {
 	}
 }
 
+// Its liveness runs out when it is cut off, and what it runs may go on.
+func TestOnlyProofFreesTheAttemptOfAnotherProcessOfTheDevice(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		proof func(string, coord.Process) bool
+		kept  bool // its journal has the end
+		state coord.State
+		want  coord.RunState
+	}{
+		{"never started", unproved, false, coord.Void, coord.RunInDoubt},
+		{"never started, proved dead", proved, false, coord.Void, coord.RunFree},
+		{"never started, as the journal says", unproved, true, coord.Void, coord.RunFree},
+		{"committed", unproved, false, coord.Committed, coord.RunCommitted},
+		{"failed", unproved, false, coord.Failed, coord.RunFailed},
+	} {
+		bubble(t, func(t *testing.T, s *memory.Store) {
+			beside := newProcess(t, s, "a") // an exec of the same device, which asks no node
+			st := beside.fence(beside.claim(ask("1")), "request-1")
+			beside.die()
+			inbubble.Pass(st.TTL + time.Second)
+			wantState(t, s, "1", coord.RunInDoubt)
+			book := journal{}
+			if test.kept {
+				entry := view(t, s, "1").Entry
+				book.end = coord.Outcome{Agent: agent, Run: st.Run, Occurrence: entry.Occurrence, Attempt: entry.Attempts[0]}
+				book.end.Attempt.State = test.state
+			}
+			node := newProcessOf(t, s, "a", book, test.proof)
+			got, err := node.desk.End(t.Context(), claim.End{Run: st.Run, Attempt: st.Attempt, State: test.state})
+			if test.want == coord.RunInDoubt {
+				wantErr(t, test.name, err, coord.ErrInDoubt)
+			} else if err != nil || got.State != test.want {
+				t.Errorf("%s: %+v, %v", test.name, got, err)
+			}
+			wantState(t, s, "1", test.want)
+		})
+	}
+}
+
 func TestAnEndIsTakenByTheProcessThatGaveTheAttemptUpAlsoWhereItsDoubtIsNotRecorded(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store) {
 		a := newProcessOf(t, s, "a", journal{}, unproved)

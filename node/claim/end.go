@@ -140,7 +140,8 @@ func (c *claim) outcome(e End) (Ended, error) {
 }
 
 // late records an end of which no run here waits: it was told before, the client had been given up, or an earlier process
-// began it. While another process of the device may be at it, it is coord.ErrInProgress; see dispatch.Dispatcher.Report.
+// began it. While another process of the device may be at it, it is coord.ErrInProgress, and coord.ErrInDoubt
+// where only proof could free the run; see dispatch.Dispatcher.Report.
 func (d *Desk) late(ctx context.Context, e End) (Ended, error) {
 	v, err := d.find(ctx, e.Agent, e.Run)
 	if err != nil {
@@ -213,8 +214,10 @@ func (d *Desk) record(ctx context.Context, v coord.View, a coord.Attempt, e End)
 	}
 	journaled, stored := d.cfg.Dispatcher.Report(ctx, v, coord.Outcome{Agent: entry.Agent, Run: entry.Run, Occurrence: entry.Occurrence, Input: entry.Input, Attempt: a})
 	switch {
-	case errors.Is(stored, coord.ErrInProgress):
+	case !journaled && errors.Is(stored, coord.ErrInProgress):
 		return Ended{}, &coord.VerdictError{Kind: coord.ErrInProgress, Run: entry.Run, Attempt: open}
+	case !journaled && errors.Is(stored, coord.ErrInDoubt):
+		return Ended{}, &coord.VerdictError{Kind: coord.ErrInDoubt, Run: entry.Run, Attempt: open}
 	case stored != nil && !journaled:
 		return Ended{}, fmt.Errorf("record the end of attempt %s: %w", a.ID, stored)
 	}
