@@ -13,6 +13,7 @@ import (
 	"github.com/syncnode/syncnode/dispatch"
 	inbubble "github.com/syncnode/syncnode/internal/bubble"
 	"github.com/syncnode/syncnode/node/claim"
+	"github.com/syncnode/syncnode/node/events"
 	"github.com/syncnode/syncnode/node/hold"
 )
 
@@ -525,6 +526,58 @@ func TestOnlyProofFreesTheAttemptOfAnotherProcessOfTheDevice(t *testing.T) {
 			wantState(t, s, "1", test.want)
 		})
 	}
+}
+
+func TestOfAFailureAndACommitThatAreToldLateAtOnceOneIsRefused(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store) {
+		a := newProcess(t, s, "a")
+		st := a.fence(a.claim(ask("1")), "request-1")
+		a.die()
+		b := newProcessOf(t, s, "a", journal{}, proved)
+		b.c.slow.Store(int64(time.Second))
+		ends := make(chan error)
+		for _, state := range []coord.State{coord.Failed, coord.Committed} {
+			go func() {
+				_, err := b.desk.End(t.Context(), claim.End{Run: st.Run, Attempt: st.Attempt, State: state})
+				ends <- err
+			}()
+			synctest.Wait() // the failure is on its way
+		}
+		if err := <-ends; err != nil {
+			t.Errorf("the first: %v", err)
+		}
+		wantErr(t, "the other", <-ends, coord.ErrClosed)
+		wantState(t, s, "1", coord.RunFailed)
+	})
+}
+
+func TestAnEndThatIsRecordedAndCannotBeLookedAtIsStillAnEvent(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store) {
+		a := newProcess(t, s, "a")
+		st := a.fence(a.claim(ask("1")), "request-1")
+		a.die()
+		b := newProcessOf(t, s, "a", journal{}, proved)
+		b.c.last.Store(true)
+		e := claim.End{Run: st.Run, Attempt: st.Attempt, State: coord.Committed}
+		_, err := b.desk.End(t.Context(), e)
+		wantErr(t, "told", err, coord.ErrIndeterminate)
+		b.c.cut.Store(false)
+		if _, err := b.desk.End(t.Context(), e); err != nil {
+			t.Errorf("told again: %v", err)
+		}
+		ended := 0
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		got, _, _, err := b.ring.Wait(ctx, 0)
+		for _, e := range got {
+			if e.Kind == events.RunEnded && e.Attempt == st.Attempt && e.State == string(coord.RunCommitted) {
+				ended++
+			}
+		}
+		if ended != 1 || err != nil {
+			t.Errorf("%d ends in %+v, %v", ended, got, err)
+		}
+	})
 }
 
 func TestAnEndIsTakenByTheProcessThatGaveTheAttemptUpAlsoWhereItsDoubtIsNotRecorded(t *testing.T) {

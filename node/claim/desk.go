@@ -43,8 +43,10 @@ type Desk struct {
 	closed bool       // no new claims, and no fence
 	byRun  map[string]*claim
 	byID   map[string]*claim
-	stop   context.Context // ends when open attempts have to stop; set by Run
-	runs   sync.WaitGroup  // of fences; Add under mu while not closed
+	// telling are the attempts of which a late end is being recorded; closed when that is over.
+	telling map[string]chan struct{}
+	stop    context.Context // ends when open attempts have to stop; set by Run
+	runs    sync.WaitGroup  // of fences; Add under mu while not closed
 }
 
 // New returns a Desk. It takes claims from the beginning of Run on.
@@ -61,7 +63,7 @@ func New(cfg Config) (*Desk, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Desk{cfg: cfg, closed: true, byRun: map[string]*claim{}, byID: map[string]*claim{}}, nil
+	return &Desk{cfg: cfg, closed: true, byRun: map[string]*claim{}, byID: map[string]*claim{}, telling: map[string]chan struct{}{}}, nil
 }
 
 // Run takes claims until ctx ends. Then nothing new begins, what was claimed and not begun is given up, and attempts that

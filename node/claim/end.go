@@ -141,8 +141,14 @@ func (c *claim) outcome(e End) (Ended, error) {
 
 // late records an end of which no run here waits: it was told before, the client had been given up, or an earlier process
 // began it. While another process of the device may be at it, it is coord.ErrInProgress, and coord.ErrInDoubt
-// where only proof could free the run; see dispatch.Dispatcher.Report.
+// where only proof could free the run; see dispatch.Dispatcher.Report. Of two that are told at once the second is judged by what was
+// recorded of the first.
 func (d *Desk) late(ctx context.Context, e End) (Ended, error) {
+	done, err := d.alone(ctx, e.Attempt)
+	if err != nil {
+		return Ended{}, err
+	}
+	defer done()
 	v, err := d.find(ctx, e.Agent, e.Run)
 	if err != nil {
 		return Ended{}, err
@@ -177,6 +183,31 @@ func (d *Desk) late(ctx context.Context, e End) (Ended, error) {
 		return got, nil // as it was told before; or in doubt, as it is
 	}
 	return d.record(ctx, v, a, e)
+}
+
+// alone waits until no other late end of the attempt is being recorded here; none is until done is called.
+func (d *Desk) alone(ctx context.Context, attempt string) (done func(), err error) {
+	for {
+		d.mu.Lock()
+		other := d.telling[attempt]
+		if other == nil {
+			mine := make(chan struct{})
+			d.telling[attempt] = mine
+			d.mu.Unlock()
+			return func() {
+				d.mu.Lock()
+				delete(d.telling, attempt)
+				d.mu.Unlock()
+				close(mine)
+			}, nil
+		}
+		d.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("end: %w: another end of attempt %s is being recorded: %w", coord.ErrIndeterminate, attempt, context.Cause(ctx))
+		}
+	}
 }
 
 func closedUnless(same bool, run string, a coord.Attempt) error {
@@ -223,11 +254,14 @@ func (d *Desk) record(ctx context.Context, v coord.View, a coord.Attempt, e End)
 	}
 	state := map[coord.State]coord.RunState{coord.Committed: coord.RunCommitted, coord.Failed: coord.RunFailed, coord.Void: coord.RunFree, coord.Open: coord.RunInDoubt}[e.State]
 	got := Ended{Agent: entry.Agent, Run: entry.Run, Attempt: a.ID, Epoch: a.Epoch, State: state, Cause: a.Cause, Settled: stored == nil}
+	ended := events.Event{Kind: events.RunEnded, Agent: got.Agent, Run: got.Run, Occurrence: entry.Occurrence, Attempt: a.ID,
+		Epoch: a.Epoch, State: string(state), Cause: a.Cause}
 	if stored == nil { // the ledger keeps an end that came before this one, and says so to nobody
 		now, err := d.cfg.Ledger.Look(ctx, coord.Question{Agent: entry.Agent, Run: entry.Run})
 		is, ok := now.Entry.Find(a.ID)
 		switch {
 		case err != nil:
+			d.cfg.Events.Publish(ended) // it is in the ledger, as far as is known, and who tells it again changes nothing
 			return Ended{}, fmt.Errorf("look what was recorded of attempt %s: %w: %w: tell the end again", a.ID, coord.ErrIndeterminate, err)
 		case ok && (is.State != e.State || e.differs(is)):
 			got.State, got.Cause = now.State, is.Cause
@@ -237,8 +271,7 @@ func (d *Desk) record(ctx context.Context, v coord.View, a coord.Attempt, e End)
 			return got, nil // somebody told the same before
 		}
 	}
-	d.cfg.Events.Publish(events.Event{Kind: events.RunEnded, Agent: got.Agent, Run: got.Run, Occurrence: entry.Occurrence, Attempt: a.ID,
-		Epoch: a.Epoch, State: string(state), Cause: a.Cause})
+	d.cfg.Events.Publish(ended)
 	return got, nil
 }
 

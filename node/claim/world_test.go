@@ -30,6 +30,7 @@ type cutOff struct {
 	coord.Coordinator
 	cut  atomic.Bool
 	deaf atomic.Bool  // to outcomes alone
+	last atomic.Bool  // cut off once it has an outcome
 	slow atomic.Int64 // how long a begin takes, and an outcome
 }
 
@@ -59,7 +60,11 @@ func (c *cutOff) Finish(ctx context.Context, o coord.Outcome) error {
 		return coord.ErrNotSent
 	}
 	<-time.After(time.Duration(c.slow.Load()))
-	return c.Coordinator.Finish(ctx, o)
+	err := c.Coordinator.Finish(ctx, o)
+	if c.last.Swap(false) {
+		c.cut.Store(true)
+	}
+	return err
 }
 
 func (c *cutOff) Begin(ctx context.Context, b coord.Begin) (coord.Attempt, error) {
