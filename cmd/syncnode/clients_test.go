@@ -169,6 +169,7 @@ func TestExecGoesThroughTheNodeOfItsDataDirectory(t *testing.T) {
 }
 
 func TestADryRunAsksTheNodeAndClaimsNothing(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	h := near(t, hosts(t, 1, nil)[0])
 	h.answering("--relay", "none")
@@ -267,6 +268,7 @@ func (h host) runOnce(occurrence string, wait bool) {
 }
 
 func TestTheExamplesOfTheAPIRunOnce(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	root, err := filepath.Abs("../..")
 	must(t, err)

@@ -98,6 +98,7 @@ func TestARestoredDeviceWithAGivenIDIsToldWhatToDoAndGoesOnUnderAnother(t *testi
 
 // Two processes over one directory share its locks; a copy of the directory is another device, whatever runs beside it.
 func TestACopyOfADataDirectoryBesideALivingNodeIsAnotherDevice(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	fleet := spaced(hosts(t, 2, common.get(t).Endpoints()), "clone")
 	a, clone := fleet[0], fleet[1]

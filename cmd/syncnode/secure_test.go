@@ -19,6 +19,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
+
+	"github.com/syncnode/syncnode/internal/thorough"
 )
 
 // A certificates is an authority and the files of those it signed.
@@ -122,6 +124,7 @@ func secureEtcd(t *testing.T, certs *certificates) string {
 }
 
 func TestAnEtcdWithCertificatesPasswordsAndRolesNeedsNoMoreThanItsNamespace(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	certs := newCertificates(t)
 	for _, name := range []string{"server", "client"} {

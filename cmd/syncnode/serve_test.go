@@ -325,6 +325,7 @@ func TestAFullRelayIsToldOnceRaisesNoAlarmAndStopsNoRun(t *testing.T) {
 }
 
 func TestANodeOutlivesTheLossOfEtcd(t *testing.T) {
+	thorough.Only(t)
 	c := lone.alone(t)
 	fleet := spaced(hosts(t, 2, c.Endpoints()), "loss")
 	nodes := []server{fleet[0].serve(), fleet[1].serve()}
