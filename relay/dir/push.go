@@ -158,14 +158,19 @@ func (p *pusher) replant(base uint64) error {
 	return nil
 }
 
-// target is the segment that the next op goes to; nil if a new one has to be begun.
+// target is the segment that the next op goes to; nil if a new one has to be begun. It is none but the last of those that may hold the op:
+// readers judge one after the other, and would pass over an op in an earlier one that continues what stands in a later one.
 func (p *pusher) target() *segment {
 	next := p.c.next()
 	for i := len(p.c.bases) - 1; i >= 0; i-- {
 		s := p.c.segs[p.c.bases[i]]
-		if s.base <= next && (s.sealed == 0 || s.sealed > next) && s.size < maxSegment/2 {
+		if s.base > next {
+			continue
+		}
+		if (s.sealed == 0 || s.sealed > next) && s.size < maxSegment/2 {
 			return s
 		}
+		break
 	}
 	return nil
 }
@@ -193,10 +198,14 @@ func (p *pusher) add(ops []oplog.Op) error {
 	return p.append(s, s.base, p.group(data, ops))
 }
 
-// begin appends to a new segment. If something that is no segment has its name, a lower one serves as well.
+// begin appends to a new segment. If something that is no segment has its name, a lower one serves as well. A segment that another
+// process made since the folder was listed is written to after another look: this does nothing then.
 func (p *pusher) begin(ops []oplog.Op) error {
 	base := p.c.next()
 	for tries := 0; !p.free(base); tries++ {
+		if info, err := p.r.fs.Stat(segmentFile(p.c.device, base)); p.c.segs[base] == nil && err == nil && info.Mode().IsRegular() {
+			return nil
+		}
 		if base == 0 || tries == 8 {
 			return fmt.Errorf("%w: something that is no segment has the name %s", relay.ErrCorrupt, segmentFile(p.c.device, base))
 		}
