@@ -258,7 +258,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 		if ok() {
 			return
 		}
-		time.Sleep(10*time.Millisecond + min(9*time.Since(began), time.Second))
+		time.Sleep(10*time.Millisecond + min(3*time.Since(began), time.Second))
 	}
 	t.Fatalf("never happened: %s", what)
 }
