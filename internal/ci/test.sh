@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs `go test -v "$@"`, prints a line a package and what failed, and lists every skip with its reason. Where
+# Runs `go test -v "$@"`, prints a line a package and all that failed tests said, and lists every skip with its reason. Where
 # SYNCNODE_CI is set, a skip that skips.txt does not explain is a failure: it would hide a test that could run.
 set -eu
 go=${GO:-go}
@@ -10,9 +10,9 @@ $go test -v "$@" >"$log" 2>&1 || status=$?
 grep -E '^(ok|FAIL|panic:|\?)[[:space:]]' "$log" || true
 if [ "$status" -ne 0 ]; then
 	echo "== what failed"
-	grep -nE '^[[:space:]]*--- FAIL|^panic:|DATA RACE|^FAIL' "$log" | head -50 || true
-	echo "== the end of the log"
-	tail -n 400 "$log"
+	awk -f "$(dirname "$0")/failed.awk" "$log" "$log"
+	echo "== in short"
+	grep -E '^[[:space:]]*--- FAIL|^panic:|DATA RACE|^FAIL[[:space:]]' "$log" || true
 	exit "$status"
 fi
 skips=$(grep -A1 -E '^[[:space:]]*--- SKIP' "$log" | grep -vE '^--$' || true)
