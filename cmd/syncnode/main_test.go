@@ -10,6 +10,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/syncnode/syncnode/internal/thorough"
 	"github.com/syncnode/syncnode/test/cluster"
 )
 
@@ -18,7 +19,11 @@ import (
 func TestMain(m *testing.M) {
 	cluster.RunMember()
 	// Most tests wait for processes of their own, and some for their turn; what the command line says wins.
-	if err := flag.Set("test.parallel", "4"); err != nil {
+	beside := "4"
+	if thorough.Raced() {
+		beside = "2"
+	}
+	if err := flag.Set("test.parallel", beside); err != nil {
 		panic(err)
 	}
 	testscript.Main(suite{m}, map[string]func(){"syncnode": main, "application": application})

@@ -82,7 +82,7 @@ func TestAThousandAgentsAtRestProposeNothing(t *testing.T) {
 		left, err := client.Leases(bounded(t))
 		return err == nil && len(left.Leases) == 0
 	})
-	many := thorough.Of(1000, 50)
+	const many = 1000
 	few, all := atRest(t, c, 10), atRest(t, c, many)
 	t.Logf("%d agents at rest, 10 being 1: CPU %.1f, memory %.1f, descriptors %.1f", many, all.cpu/max(few.cpu, 0.01), all.memory/few.memory, all.files/few.files)
 }
@@ -111,9 +111,12 @@ agents:
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", node.cmd.Process.Pid))
 	must(t, err)
 	_, rest, _ := strings.Cut(string(status), "VmHWM:")
-	var most int
-	if _, err := fmt.Sscan(rest, &most); err != nil || most == 0 || most >= 64<<10 {
-		t.Errorf("the node had %d KiB at most (%v), want below 64 MiB", most, err)
+	most, below := 0, 64<<10
+	if thorough.Raced() {
+		below *= 4 // the detector's own memory; it would be more than that beside 128 MiB
+	}
+	if _, err := fmt.Sscan(rest, &most); err != nil || most == 0 || most >= below {
+		t.Errorf("the node had %d KiB at most (%v), want below %d", most, err, below)
 	}
 	t.Logf("most memory of the node: %d MiB", most>>10)
 	node.stops()

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/syncnode/syncnode/coord"
+	"github.com/syncnode/syncnode/internal/thorough"
 	"github.com/syncnode/syncnode/test/cluster"
 )
 
@@ -29,7 +30,11 @@ var shared struct {
 func TestMain(m *testing.M) {
 	cluster.RunMember()
 	// What runs side by side waits for leases and replies; what the command line says wins.
-	if err := flag.Set("test.parallel", "4"); err != nil {
+	beside := "4"
+	if thorough.Raced() {
+		beside = "2"
+	}
+	if err := flag.Set("test.parallel", beside); err != nil {
 		panic(err)
 	}
 	code := m.Run()

@@ -1,10 +1,12 @@
 // Package thorough says how much of a long test is run: all of it where the project's own checks run, which set
 // SYNCNODE_CI (.ci/run) or SYNCNODE_FULL (make race, race-all, cluster and full), and a part of it for a reader who runs
-// `go test ./...`. Tests alone import it.
+// `go test ./...`. It also says whether the race detector is there. Tests and their harness alone import it.
 package thorough
 
 import (
 	"os"
+	"runtime/debug"
+	"slices"
 	"testing"
 )
 
@@ -26,4 +28,11 @@ func Only(t testing.TB) {
 	if !Asked() {
 		t.Skip("left out of a reader's five minutes: it runs where SYNCNODE_CI or SYNCNODE_FULL is set, as in `make cluster`")
 	}
+}
+
+// Raced reports whether this program was built with the race detector, under which everything takes several times the processor time and
+// memory (https://go.dev/doc/articles/race_detector).
+func Raced() bool {
+	info, ok := debug.ReadBuildInfo()
+	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
