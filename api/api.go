@@ -4,7 +4,8 @@
 // # Guarantees
 //
 // Every refusal is a problem (RFC 9457) of a stable type that says whether the effect of the run in question happened:
-// executed no, maybe or yes. A request that is refused before the node saw it changed nothing. A request that is repeated
+// executed no, maybe or yes. The end of an attempt that is refused is never no unless it tells so itself, and is told again. A
+// request that is refused before the node saw it changed nothing. A request that is repeated
 // gets the same answer, as packages node/claim and coord promise.
 //
 // A route without a role is not served. Who may not do what they ask for learns nothing but that. Tokens are compared by
@@ -156,6 +157,8 @@ type route struct {
 	needs   bool     // the node
 	query   []string // the parameters that an operation knows
 	closed  bool     // it knows no others
+	// tells is what a body says of the effect; nil: the route tells no end.
+	tells func(body []byte) Executed
 }
 
 // An attached is a node as requests use it.
@@ -174,7 +177,10 @@ var setup sync.Once
 // New returns a Server.
 func New(cfg Config) *Server {
 	setup.Do(func() { // huma has these for the whole program
-		huma.NewError = ofHuma
+		huma.NewError = func(status int, msg string, errs ...error) huma.StatusError { return ofHuma(status, msg, errs...) }
+		huma.NewErrorWithContext = func(hc huma.Context, status int, msg string, errs ...error) huma.StatusError {
+			return ofHuma(status, msg, errs...).of(hc.Context())
+		}
 		huma.ValidateStrictCasing = true
 	})
 	if cfg.Logger == nil {
@@ -241,7 +247,7 @@ func nodeOf(ctx context.Context) *Node {
 // add registers an operation that the node answers.
 func add[I, O any](s *Server, role Role, op huma.Operation, h func(context.Context, *Node, *I) (*O, error)) {
 	s.describe(&op, role)
-	s.routes[op.Method+" "+op.Path] = route{role: role, maxBody: MaxBody, needs: true}
+	s.routes[op.Method+" "+op.Path] = route{role: role, maxBody: MaxBody, needs: true, tells: tells[op.OperationID]}
 	huma.Register(s.huma, op, func(ctx context.Context, in *I) (*O, error) {
 		n := nodeOf(ctx)
 		answer := func(ctx context.Context) (*O, error) { return h(ctx, n, in) }
@@ -276,7 +282,7 @@ func (s *Server) problemOf(ctx context.Context, err error) *Problem {
 	if p.Status == http.StatusInternalServerError {
 		s.log.Error("request failed", "err", err)
 	}
-	return p
+	return p.of(ctx)
 }
 
 // mount serves a handler of the node.

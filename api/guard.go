@@ -35,22 +35,25 @@ func (s *Server) guard(w http.ResponseWriter, r *http.Request) {
 	defer s.recovered(w, r)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Cache-Control", "no-store")
+	rt, known := s.routes[s.patternOf(r)]
+	if rt.tells != nil {
+		r = r.WithContext(withTold(r.Context(), Maybe)) // until its body is read
+	}
 	if p := s.fromUs(r); p != nil {
-		p.write(w)
+		p.refuse(w, r)
 		return
 	}
-	rt, known := s.routes[s.patternOf(r)]
 	caller, p := s.authenticate(r)
 	switch {
 	case known && rt.role == Open:
 	case p != nil:
-		p.write(w)
+		p.refuse(w, r)
 		return
 	case !known:
 		s.unknown(w, r)
 		return
 	case !caller.May(rt.role):
-		problem("forbidden", "%s has not the role %s", caller.Name, rt.role).write(w)
+		problem("forbidden", "%s has not the role %s", caller.Name, rt.role).refuse(w, r)
 		return
 	}
 	r = r.WithContext(withCaller(r.Context(), caller))
@@ -90,7 +93,7 @@ func (s *Server) limited(w http.ResponseWriter, r *http.Request, rt route) {
 		case places <- struct{}{}:
 			defer func() { <-places }()
 		default:
-			problem("too-many-requests", "%d are under way", cap(places)).write(w)
+			problem("too-many-requests", "%d are under way", cap(places)).refuse(w, r)
 			return
 		}
 	}
@@ -99,7 +102,7 @@ func (s *Server) limited(w http.ResponseWriter, r *http.Request, rt route) {
 		p = bounded(w, r, rt)
 	}
 	if p != nil {
-		p.write(w)
+		p.refuse(w, r)
 		return
 	}
 	ctx := r.Context()
@@ -112,7 +115,7 @@ func (s *Server) limited(w http.ResponseWriter, r *http.Request, rt route) {
 	if rt.needs {
 		a, ok := s.enter()
 		if !ok {
-			problem("unavailable", "the node is starting or going down; nothing was begun").write(w)
+			problem("unavailable", "the node is starting or going down").refuse(w, r)
 			return
 		}
 		defer a.users.Done()
@@ -153,6 +156,9 @@ func bounded(w http.ResponseWriter, r *http.Request, rt route) *Problem {
 		}
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
+	if rt.tells != nil {
+		*r = *r.WithContext(withTold(r.Context(), rt.tells(body)))
+	}
 	return nil
 }
 

@@ -32,7 +32,7 @@ type Problem struct {
 	Title    string   `json:"title" doc:"The same for every problem of the type"`
 	Status   int      `json:"status" doc:"The HTTP status"`
 	Detail   string   `json:"detail,omitempty" doc:"What happened here, and what to do"`
-	Executed Executed `json:"executed" enum:"no,maybe,yes" doc:"Whether the effect of the run happened, as far as it is known. After no the request may be repeated without harm"`
+	Executed Executed `json:"executed" enum:"no,maybe,yes" doc:"Whether the effect of the run happened, as far as it is known. After no the request may be repeated without harm. Of an end that is refused it is what that tells, or maybe"`
 
 	Run     string  `json:"run_id,omitempty"`
 	Agent   string  `json:"agent,omitempty"`
@@ -122,7 +122,7 @@ var kinds = map[string]kind{
 	"internal":           {500, Maybe, "a mistake in syncnode", "Please report it. What became of the request is not known: ask again."},
 	"unavailable":        {503, No, "not now", "The node is starting, going down, or its etcd does not answer. Nothing was begun by this request. Try again after Retry-After."},
 	"indeterminate":      {503, Maybe, "it is not known whether it happened", "Send the very same request again: it settles the first."},
-	"not-recorded":       {503, Yes, "the end is not recorded yet", "Tell it again: the run is in doubt until it is recorded."},
+	"not-recorded":       {503, Yes, "the end is not recorded yet", "Tell it again: the run is in doubt until it is recorded. Where fail tells ran, executed is that."},
 }
 
 // problem makes a problem of a kind.
@@ -248,6 +248,39 @@ func holderOf(l coord.Lease) *Holder {
 	return &Holder{Device: l.Device, Epoch: uint64(l.Epoch), Run: l.Note, Since: l.Since.UTC(), Host: l.Process.Host, PID: l.Process.PID}
 }
 
+type toldKey struct{}
+
+// withTold notes what the end in a request says of the effect.
+func withTold(ctx context.Context, e Executed) context.Context {
+	return context.WithValue(ctx, toldKey{}, e)
+}
+
+// of is the problem as the answer to the request with this context. Where that tells an end a refusal does not make the effect
+// undone: executed is what is told, unless more is known; and what did not happen is that the end was taken.
+func (p *Problem) of(ctx context.Context) *Problem {
+	told, ok := ctx.Value(toldKey{}).(Executed)
+	if !ok {
+		return p
+	}
+	if p.Executed == No {
+		p.Executed = told
+		p.Detail += "; the end was not taken: "
+		if p.after == 0 {
+			p.Detail += "put that right, and "
+		}
+		p.Detail += "tell it again"
+	}
+	if p.Status == http.StatusServiceUnavailable {
+		late := problem("not-recorded", "%s", p.Detail)
+		late.Executed, late.Run, late.Agent, late.Attempt = told, p.Run, p.Agent, p.Attempt
+		return late
+	}
+	return p
+}
+
+// refuse sends the problem as the answer to a request from outside of huma.
+func (p *Problem) refuse(w http.ResponseWriter, r *http.Request) { p.of(r.Context()).write(w) }
+
 // write sends the problem from outside of huma.
 func (p *Problem) write(w http.ResponseWriter) {
 	for name, values := range p.GetHeaders() {
@@ -259,7 +292,7 @@ func (p *Problem) write(w http.ResponseWriter) {
 }
 
 // ofHuma makes a problem of what huma found wrong with a request before any code of ours saw it.
-func ofHuma(status int, msg string, errs ...error) huma.StatusError {
+func ofHuma(status int, msg string, errs ...error) *Problem {
 	name := map[int]string{401: "unauthenticated", 403: "forbidden", 404: "not-found", 405: "method-not-allowed", 408: "too-slow",
 		413: "too-large", 415: "media-type", 500: "internal"}[status]
 	if name == "" {

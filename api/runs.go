@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -333,6 +334,18 @@ type Ended struct {
 	Settled bool   `json:"settled" doc:"false: it stands in the node's journal, and reaches the ledger when that answers"`
 }
 
+// tells is what the body of an end says of the effect, by operation.
+var tells = map[string]func(body []byte) Executed{
+	"commit": func([]byte) Executed { return Yes },
+	"fail": func(body []byte) Executed {
+		b := struct{ Ran Executed }{Yes}
+		if json.Unmarshal(body, &b) != nil || b.Ran != Yes && b.Ran != No {
+			return Maybe
+		}
+		return b.Ran
+	},
+}
+
 func postCommit(ctx context.Context, n *Node, in *commitIn) (*endedOut, error) {
 	return end(ctx, n, claim.End{Run: in.ID, Agent: in.Body.Agent, Attempt: in.Body.Attempt, State: coord.Committed, Result: in.Body.Result})
 }
@@ -349,26 +362,19 @@ func postFail(ctx context.Context, n *Node, in *failIn) (*endedOut, error) {
 func end(ctx context.Context, n *Node, e claim.End) (*endedOut, error) {
 	agent, err := mayRun(ctx, n, e.Run, e.Agent)
 	if err != nil {
-		return nil, toldLate(err, e)
+		return nil, notTaken(err, e)
 	}
 	e.Agent = agent
 	got, err := n.Desk.End(ctx, e)
 	if err != nil {
-		return nil, toldLate(err, e)
+		return nil, notTaken(err, e)
 	}
 	return &endedOut{Body: Ended{Run: got.Run, Agent: got.Agent, Attempt: got.Attempt, Epoch: uint64(got.Epoch), State: string(got.State), Cause: got.Cause, Settled: got.Settled}}, nil
 }
 
-// toldLate says of an end that could not be recorded that the effect happened nevertheless, as the client told.
-func toldLate(err error, e claim.End) *Problem {
+// notTaken says which end it is that was refused.
+func notTaken(err error, e claim.End) *Problem {
 	p := problemOf(err)
-	if p.Status == http.StatusServiceUnavailable {
-		detail := p.Detail
-		p = problem("not-recorded", "%s", detail)
-		if e.State == coord.Void {
-			p.Executed = No
-		}
-	}
 	p.Run, p.Attempt = e.Run, e.Attempt
 	return p
 }

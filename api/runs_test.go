@@ -329,10 +329,92 @@ func TestBeforeThereIsANodeTheAnswerIsNotNow(t *testing.T) {
 				continue
 			}
 			method, path, _ := strings.Cut(pattern, " ")
-			no := w.want(w.do(method, strings.ReplaceAll(path, "{id}", runID("1")), map[string]any{"GET": nil, "POST": obj{}}[method]), 503, "unavailable")
+			path = strings.ReplaceAll(path, "{id}", runID("1"))
+			if strings.HasSuffix(path, "/commit") || strings.HasSuffix(path, "/fail") {
+				late := w.want(w.do(method, path, obj{}), 503, "not-recorded")
+				w.wantExecuted(late, "yes")
+				continue
+			}
+			no := w.want(w.do(method, path, map[string]any{"GET": nil, "POST": obj{}}[method]), 503, "unavailable")
 			w.wantExecuted(no, "no")
 		}
 	})
+}
+
+func TestAnEndThatIsRefusedIsNotSaidToBeUndone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		toks, _ := tokens(t, "name=ci roles=observe,execute agents=a sha256="+digest("the-token"), "name=other roles=execute agents=b sha256="+digest("others"),
+			"name=looks roles=observe agents=* sha256="+digest("looks"))
+		w := newWorld(t, memory.New(memory.Config{}), "a", api.Config{Tokens: toks})
+		path, attempt := w.fenced("1")
+		full := func(do func()) func() { return func() { defer w.server.Fill()(); do() } }
+		gone := func(do func()) func() {
+			return func() { w.server.Attach(w.node)(); do(); w.server.Attach(w.node) }
+		}
+		cut := func(do func()) func() { return func() { w.c.cut.Store(true); defer w.c.cut.Store(false); do() } }
+		plain := func(do func()) func() { return do }
+		for _, x := range []struct {
+			name    string
+			status  int
+			problem string
+			token   string
+			path    string // "": that of the run
+			body    string // before what is told
+			in      func(do func()) func()
+			read    bool // the body was read: it is known what it tells
+		}{
+			{"no token", 401, "unauthenticated", "", "", "", plain, false},
+			{"no role", 403, "forbidden", "looks", "", "", plain, false},
+			{"another host", 403, "wrong-host", "host", "", "", plain, false},
+			{"no place", 429, "too-many-requests", "the-token", "", "", full, false},
+			{"a field twice", 400, "invalid-request", "the-token", "", `"attempt":"x",`, plain, false},
+			{"a field that is not known", 400, "invalid-request", "the-token", "", `"other":"x",`, plain, true},
+			{"no node", 503, "not-recorded", "the-token", "", "", gone, true},
+			{"another's agent", 403, "forbidden", "others", "", "", plain, true},
+			{"no such run", 404, "not-found", "the-token", "/v1/runs/" + runID("2"), `"agent":"a",`, plain, true},
+			{"no ledger", 503, "not-recorded", "the-token", "/v1/runs/" + runID("2"), `"agent":"a",`, cut, true},
+		} {
+			for tells, executed := range map[string]string{"/commit": "yes", "/fail": "yes", `/fail "ran":"yes",`: "yes", `/fail "ran":"maybe",`: "maybe", `/fail "ran":"no",`: "no"} {
+				verb, ran, _ := strings.Cut(tells, " ")
+				if !x.read {
+					executed = "maybe"
+				}
+				w.caller = bearer(x.token)
+				if x.token == "host" {
+					w.caller = func(r *http.Request) { r.Host = "evil.example" }
+				}
+				to := path
+				if x.path != "" {
+					to = x.path
+				}
+				x.in(func() {
+					a := w.want(w.do("POST", to+verb, "{"+x.body+ran+`"attempt":"`+attempt+`"}`), x.status, x.problem)
+					w.wantExecuted(a, executed)
+					if !strings.Contains(a.text("detail"), "the end was not taken: ") || !strings.HasSuffix(a.text("detail"), "tell it again") {
+						t.Errorf("it does not say what did not happen: %s", a.raw)
+					}
+				})()
+				if t.Failed() {
+					t.Fatalf("%s, told by %s", x.name, tells)
+				}
+			}
+		}
+		w.caller = bearer("the-token")
+		w.want(w.do("POST", path+"/commit", obj{"attempt": attempt}), 200, "")
+	})
+}
+
+func TestAnEndThatMayHaveBeenRecordedIsWhatItTells(t *testing.T) {
+	for ran, executed := range map[string]string{"no": "no", "yes": "yes"} {
+		inWorld(t, func(w *world) {
+			path, attempt := w.fenced("1")
+			w.c.cut.Store(true)
+			for range 2 {
+				late := w.want(w.do("POST", path+"/fail", obj{"attempt": attempt, "ran": ran}), 503, "not-recorded")
+				w.wantExecuted(late, executed)
+			}
+		})
+	}
 }
 
 func TestReadyWithBackendAsksTheLedger(t *testing.T) {

@@ -295,7 +295,16 @@ type End struct {
 	ExitCode int
 }
 
-// End tells how an attempt ended, and gives the state of the run.
+// executed is what the end tells of the effect.
+func (e End) executed() Executed {
+	if e.Committed || e.Ran == "" {
+		return Yes
+	}
+	return e.Ran
+}
+
+// End tells how an attempt ended, and gives the state of the run. An end that was not taken makes nothing undone: of such an error
+// Executed is what the end tells.
 func (c *Client) End(ctx context.Context, e End) (state string, err error) {
 	in := map[string]any{"attempt": e.Attempt, "agent": e.Agent}
 	if e.Result != "" {
@@ -320,6 +329,9 @@ func (c *Client) End(ctx context.Context, e End) (state string, err error) {
 		State   string `json:"state"`
 	}
 	if _, err := c.post(ctx, runPath(e.Run, verb), Maybe, in, &got); err != nil {
+		if refused, ok := errors.AsType[*Error](err); ok && refused.Executed == No {
+			refused.Executed = e.executed()
+		}
 		return "", err
 	}
 	if got.Run != e.Run || got.Attempt != e.Attempt {

@@ -331,6 +331,62 @@ func TestNoNodeIsNothingRun(t *testing.T) {
 	}
 }
 
+// notNow is a network before a node that has no answer for an end, in a row of ways.
+func notNow(w *world) (c *client.Client, told *int) {
+	c, n := w.client()
+	told = new(int)
+	n.plan = func(verb string, r *http.Request) (*http.Response, error) {
+		if verb != "commit" && verb != "fail" {
+			return nil, nil
+		}
+		*told++
+		status, name := http.StatusServiceUnavailable, ""
+		switch *told {
+		case 1:
+			status, name = http.StatusTooManyRequests, "too-many-requests"
+		case 2:
+			name = "unavailable"
+		case 3:
+			name = "not-recorded"
+		case 4:
+			return nil, &net.OpError{Op: "dial", Err: errors.New("refused")}
+		default:
+			return nil, nil
+		}
+		return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/problem+json"}, "Retry-After": {"1"}}, Request: r,
+			Body: io.NopCloser(strings.NewReader(`{"type": "/problems/` + name + `", "executed": "no"}`))}, nil
+	}
+	return c, told
+}
+
+func TestAnEndThatIsNotTakenNowIsToldAgain(t *testing.T) {
+	for _, x := range []struct {
+		do    error
+		state coord.RunState
+	}{{nil, coord.RunCommitted}, {errEffect, coord.RunFailed}, {client.ErrNothingHappened, coord.RunFree}} {
+		w := newWorld(t)
+		c, told := notNow(w)
+		_, err := c.Run(bounded(t), "a", "1", func(context.Context, *client.Permit) error { return x.do })
+		if got := w.state("1").State; got != x.state || *told != 5 || !errors.Is(err, x.do) {
+			t.Errorf("after %v the run is %q, told %d times: %v", x.do, got, *told, err)
+		}
+	}
+}
+
+func TestAnEndThatIsNotTakenMakesNothingUndone(t *testing.T) {
+	w := newWorld(t)
+	for want, e := range map[client.Executed]client.End{client.Yes: {Committed: true}, client.Maybe: {Ran: client.Maybe}, client.No: {Ran: client.No}} {
+		c, told := notNow(w)
+		e.Run, e.Agent, e.Attempt = ident.RunID("test", "a", "key:1"), "a", "t"
+		for *told < 4 {
+			_, err := c.End(bounded(t), e)
+			if refused, ok := errors.AsType[*client.Error](err); !ok || refused.Executed != want {
+				t.Errorf("%+v: %v", e, err)
+			}
+		}
+	}
+}
+
 // A node that was started anew does not take an end at once where its former process is not proved dead.
 func TestAnEndThatIsRefusedAsInProgressIsToldAgainUntilItsLeaseHasEnded(t *testing.T) {
 	const ttl = 5 * time.Minute

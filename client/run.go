@@ -96,8 +96,7 @@ func (c *Client) RunAsk(ctx context.Context, ask Ask, do func(ctx context.Contex
 	if state == "committed" {
 		return done, nil
 	}
-	executed := end.Ran
-	return done, &Error{Executed: executed, Run: p.Run, Agent: p.Agent, Attempt: p.Attempt, Epoch: p.Epoch, State: state, Cause: end.Cause, Err: end.err}
+	return done, &Error{Executed: end.executed(), Run: p.Run, Agent: p.Agent, Attempt: p.Attempt, Epoch: p.Epoch, State: state, Cause: end.Cause, Err: end.err}
 }
 
 // ended is an end and what the effect returned.
@@ -109,12 +108,9 @@ type ended struct {
 // notTold says what is known of a run whose end the node has not heard.
 func notTold(end ended, err error) error {
 	e, _ := errors.AsType[*Error](err)
-	out := &Error{Executed: Yes, Run: end.Run, Agent: end.Agent, Attempt: end.Attempt, Err: fmt.Errorf("the effect ended, and the node could not be told: %w", errors.Join(end.err, err))}
+	out := &Error{Executed: end.executed(), Run: end.Run, Agent: end.Agent, Attempt: end.Attempt, Err: fmt.Errorf("the effect ended, and the node could not be told: %w", errors.Join(end.err, err))}
 	if e != nil {
 		out.Name, out.Status, out.RetryAfter = e.Name, e.Status, e.RetryAfter
-	}
-	if !end.Committed {
-		out.Executed = end.Ran
 	}
 	return out
 }
@@ -167,10 +163,23 @@ const (
 // again sends a request until it is answered or ctx ends. What is not sent at all is not sent again, unless it was before.
 func again(ctx context.Context, send func(context.Context) error) error {
 	sent := false
+	return repeat(ctx, send, func(err error) bool {
+		sent = sent || unanswered(err)
+		return unanswered(err) || sent && errors.Is(err, ErrNotSent)
+	})
+}
+
+// untold reports whether an end that is told again may be taken: nobody answered, or it is only not now.
+func untold(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return unanswered(err) || errors.Is(err, ErrNotSent) || ok && (e.Name == "unavailable" || e.Name == "too-many-requests")
+}
+
+// repeat sends a request until it is answered with what is not to be sent again, or ctx ends.
+func repeat(ctx context.Context, send func(context.Context) error, more func(error) bool) error {
 	for pause := firstPause; ; pause = min(2*pause, mostPause) {
 		err := send(ctx)
-		sent = sent || unanswered(err)
-		if err == nil || !unanswered(err) && !(sent && errors.Is(err, ErrNotSent)) {
+		if err == nil || !more(err) {
 			return err
 		}
 		timer := time.NewTimer(pause)
@@ -183,7 +192,7 @@ func again(ctx context.Context, send func(context.Context) error) error {
 	}
 }
 
-// tellEnd tells an end until it is answered, also after ctx ended: for Config.Tell where the node is silent. A node that
+// tellEnd tells an end until it is answered, also after ctx ended: for Config.Tell where the node is silent, starts or has no place. A node that
 // answers that a former process of its device may be busy with the attempt is told again until the lease of the attempt
 // has ended: then nothing stands in the way.
 func (c *Client) tellEnd(ctx context.Context, e End, st Standing) (state string, err error) {
@@ -191,10 +200,10 @@ func (c *Client) tellEnd(ctx context.Context, e End, st Standing) (state string,
 	until := time.Now().Add(max(c.tell, st.ttl()+mostPause))
 	for {
 		told, cancel := context.WithTimeout(ctx, c.tell)
-		err = again(told, func(ctx context.Context) (err error) {
+		err = repeat(told, func(ctx context.Context) (err error) {
 			state, err = c.End(ctx, e)
 			return err
-		})
+		}, untold)
 		cancel()
 		busy, ok := errors.AsType[*Error](err)
 		if !ok || busy.Name != "run-in-progress" || !time.Now().Before(until) {

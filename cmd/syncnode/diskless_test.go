@@ -189,7 +189,7 @@ func TestASidecarThatIsKilledLeavesWhatWasClaimedFreeAndWhatWasBegunInDoubt(t *t
 	h.sidecar("--device-id", "uid-1") // the same, in another container of the pod
 	eventually(t, "the end that is told late is taken", func() bool {
 		err := h.ask("POST", "/v1/runs/"+begun.Run+"/commit", obj{"agent": "after", "attempt": st.Attempt}, &obj{})
-		if name := problemName(err); name != "" && name != "unavailable" {
+		if name := problemName(err); name != "" && name != "not-recorded" {
 			t.Fatal(err)
 		}
 		return err == nil
