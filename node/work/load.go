@@ -60,6 +60,7 @@ func (w *Worker) loaded(s *slot, a config.Agent, p past, err error) {
 	default:
 		s.fails, s.wait, s.paused = 0, 0, p.paused
 		s.due = due.New(a.Schedule, a.Policy.Due(), w.rate, p.through)
+		s.newest = p.through
 		if p.begun {
 			w.doubt(s, p.through, p.newest.State)
 			s.sureAt = 0
@@ -235,13 +236,17 @@ func (w *Worker) judge(s *slot, all []time.Time, views []coord.View) {
 	}
 }
 
-// goesOn says whether a failed run has attempts left: the process that made the others is gone, or this one was told to leave. More than
-// the ledger keeps of a run are not counted.
+// goesOn says whether a failed run has attempts left: the process that made the others is gone, or this one was told to leave.
 func goesOn(r config.Retry, v coord.View) bool {
-	const kept = 8
-	failed := failures(v)
 	last, ok := v.Entry.Last(func(a coord.Attempt) bool { return a.State == coord.Failed })
-	return ok && failed <= r.Count && failed < kept && repeatable(r, last.Cause, last.Exit)
+	return ok && attemptsLeft(r, failures(v), last.Cause, last.Exit)
+}
+
+// attemptsLeft says whether one more is made after so many that failed, by whoever did not make them all. More than the ledger keeps of a
+// run are not counted.
+func attemptsLeft(r config.Retry, failed int, cause string, exit int) bool {
+	const kept = 8
+	return failed <= r.Count && failed < kept && repeatable(r, cause, exit)
 }
 
 func failures(v coord.View) (n int) {

@@ -116,6 +116,7 @@ func (w *Worker) beginPermitted(s *slot, now due.Reading) {
 
 // launchPermitted launches a run that a person permits, and notes which occurrence may be missed for it.
 func (w *Worker) launchPermitted(p *performance) {
+	p.once = true
 	p.slot.beside, _ = p.slot.due.Next()
 	w.launch(p)
 }

@@ -98,6 +98,7 @@ func (w *Worker) miss(s *slot, gaps []due.Missed) {
 		w.mu.Lock()
 		w.missed[s.agent.ID][g.Reason] += g.Count
 		w.mu.Unlock()
+		s.decided(g.Last)
 	}
 	s.notes = append(s.notes, gaps...)
 	if len(s.notes) > 0 {

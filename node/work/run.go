@@ -25,7 +25,8 @@ type performance struct {
 	effect Effect
 	notes  []due.Missed // to be on disk before it begins
 
-	tried   int             // failed attempts that were made before
+	tried   int             // failed attempts that were made before the last one
+	once    bool            // a person permits it: the ledger may count attempts of before
 	claimed func(error)     // hears whether the agent was free for it; may be nil
 	begun   bool            // the loop's
 	result  dispatch.Result // of the last attempt
@@ -64,17 +65,33 @@ func (w *Worker) launch(p *performance) {
 	})
 }
 
-// tellFailure has people told of a run that failed for good.
+// tellFailure has people told of a run that failed for good. They are told after the drain too: its time is its own.
 func (w *Worker) tellFailure(p *performance) {
 	f := p.effect.Failed
-	if f == nil || p.result.Ran != dispatch.Yes || p.result.State != coord.RunFailed {
+	if f == nil || p.result.Ran != dispatch.Yes || p.result.State != coord.RunFailed || w.madeLater(p) {
 		return
 	}
 	w.open++
 	w.spawn(func() {
-		f(w.base, p.job, p.result)
+		ctx, cancel := context.WithTimeoutCause(context.Background(), telling, errors.New("it took too long"))
+		defer cancel()
+		f(ctx, p.job, p.result)
 		w.post(func() { w.open-- })
 	})
+}
+
+// madeLater says of a run that failed that it has attempts left, and that somebody makes them: this node when it looks at the run again,
+// or whoever decides over the agent next, if nothing later was begun or missed. The loop has heard of its end.
+func (w *Worker) madeLater(p *performance) bool {
+	s := p.slot
+	if p.once || p.at.IsZero() || s.agent.Schedule == nil || !attemptsLeft(s.agent.Retry, p.tried+1, p.result.Cause, p.result.ExitCode) {
+		return false
+	}
+	if s.due != nil {
+		return slices.Contains(s.unsure, unsure{at: p.at})
+	}
+	_, ok := instantOf(s.agent, p.job.Occurrence)
+	return ok && p.at.Equal(s.newest)
 }
 
 // start is the effect as the dispatcher sees it: the loop hears that it began.
@@ -102,12 +119,12 @@ func (p *performance) perform() {
 	}
 	p.job.Held = h
 	backoff := p.agent.Retry.Backoff
-	for tried := p.tried; ; tried++ {
+	for ; ; p.tried++ {
 		p.result = w.cfg.Dispatch.Run(w.base, p.job)
-		if tried >= p.agent.Retry.Count || !repeats(p.agent.Retry, p.result) || h.Trusted() != nil {
+		if p.tried >= p.agent.Retry.Count || !repeats(p.agent.Retry, p.result) || h.Trusted() != nil {
 			break
 		}
-		w.log.Info("run is repeated after a pause", "agent", p.agent.ID, "run", p.job.Run, "attempts", tried+1, "pause_ms", backoff.Milliseconds())
+		w.log.Info("run is repeated after a pause", "agent", p.agent.ID, "run", p.job.Run, "attempts", p.tried+1, "pause_ms", backoff.Milliseconds())
 		if !w.pauses(backoff) {
 			break
 		}
@@ -174,7 +191,11 @@ func (w *Worker) started(p *performance) {
 
 // decided tells the agent's schedule that an occurrence is on record as begun.
 func (w *Worker) decided(s *slot, at time.Time) {
-	if s.due != nil && !at.IsZero() {
+	if at.IsZero() {
+		return
+	}
+	s.decided(at)
+	if s.due != nil {
 		if !at.Before(s.beside) {
 			s.beside = time.Time{}
 		}

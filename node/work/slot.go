@@ -29,6 +29,7 @@ type slot struct {
 
 	// What is due.
 	due     *due.Agent // nil: this node does not decide over it
+	newest  time.Time  // the newest occurrence that is known as begun or missed
 	loading bool
 	next    time.Duration // when to visit it again, on the boot-time clock
 	paused  bool
@@ -138,6 +139,13 @@ func (s *slot) later(now due.Reading, most time.Duration) {
 	s.wait = now.Boot + min(again<<min(s.fails, 20), most)
 	s.fails++
 	s.soon(s.wait)
+}
+
+// decided notes an occurrence that was begun or missed.
+func (s *slot) decided(at time.Time) {
+	if at.After(s.newest) {
+		s.newest = at
+	}
 }
 
 // forget ends this node's decisions over the agent. The gap that is open is over then.

@@ -17,7 +17,8 @@
 // is begun again however old it is; if an occurrence was missed for it, the next one is begun before another such run.
 //
 // When the context of Run ends nothing new begins and idle agents are handed over at once; what runs has File.Drain to end, then it is
-// stopped as its agent's grace says, and its outcome is recorded before Run returns.
+// stopped as its agent's grace says, and its outcome is recorded before Run returns. People are told of a run that failed, for half a minute
+// at the most, when nobody makes another attempt of it; Run waits for that too.
 //
 // # Not promised
 //
@@ -83,7 +84,8 @@ type Log interface {
 type Effect struct {
 	Start dispatch.Starter // nil: nothing, its runs are begun by clients alone
 	Probe func(context.Context, dispatch.Permit) (happened, known bool, err error)
-	// Failed tells of a run that failed for good; nil: nobody is told. It may take some time.
+	// Failed tells of a run that failed and is not tried again; nil: nobody is told. It ends soon after its context does, half a minute later
+	// at the latest, also when the node leaves.
 	Failed func(context.Context, dispatch.Job, dispatch.Result)
 }
 
@@ -116,6 +118,8 @@ const (
 	// again is the pause after something failed, at first; longest is what it grows to.
 	again   = time.Second
 	longest = 5 * time.Minute
+	// telling bounds how long people are told of one failure. Run waits for it.
+	telling = 30 * time.Second
 )
 
 // A Worker does a node's scheduled and triggered work.

@@ -157,8 +157,8 @@ func TestAFailedAttemptIsRepeatedAsTheConfigurationSays(t *testing.T) {
 			if got := w.count(runID("report", minute(w, 1))); got != c.effects {
 				t.Errorf("%s: %d effects, want %d", name, got, c.effects)
 			}
-			if told := strings.Contains(l.said(), "people were told"); told != (c.ends == "failed") {
-				t.Errorf("%s: told: %v", name, told)
+			if told := l.tells(); (told == 1) != (c.ends == "failed") || told > 1 {
+				t.Errorf("%s: told %d times", name, told)
 			}
 		})
 	}
@@ -179,6 +179,139 @@ func TestTheAttemptsThatAreLeftAreMadeByWhoeverComesNext(t *testing.T) {
 			t.Errorf("%d attempts, want 3", got)
 		}
 	})
+}
+
+func TestAFailureIsToldOnceAndNotBeforeNobodyMakesTheAttemptsThatAreLeft(t *testing.T) {
+	for name, c := range map[string]struct {
+		more     string
+		works    int           // which attempt does; 0: none
+		leaves   time.Duration // after the run began, in good order
+		before   int           // how often the node that left told
+		attempts int
+	}{
+		"they fail after it left":          {", retry: { count: 2, backoff: 20s }", 0, 10 * time.Second, 0, 3},
+		"the last one works":               {", retry: { count: 2, backoff: 20s }", 3, 10 * time.Second, 0, 3},
+		"it leaves after two":              {", retry: { count: 2, backoff: 10s }", 0, 20 * time.Second, 0, 3},
+		"there are none":                   {"", 0, 10 * time.Second, 1, 1},
+		"another code":                     {", retry: { count: 2, backoff: 20s, exit_codes: [75] }", 0, 10 * time.Second, 1, 1},
+		"a later one was missed meanwhile": {", retry: { count: 2, backoff: 5m }", 0, 100 * time.Second, 1, 1},
+	} {
+		inBubble(t, func(t *testing.T, w *world) {
+			f := parse(t, file(c.more))
+			run := runID("report", minute(w, 1))
+			w.set(time.Second, func(p dispatch.Permit) int {
+				if p.Run != run || len(w.effects[run]) == c.works {
+					return 0
+				}
+				return 3
+			})
+			l := w.start("a", f, settings{})
+			bubble.Pass(time.Minute + c.leaves)
+			l.end()
+			if told := l.tells(); told != c.before {
+				t.Errorf("%s: the node that left told %d times, want %d\n%s", name, told, c.before, l.said())
+			}
+			next := w.start("a", f, settings{})
+			bubble.Pass(5 * time.Minute)
+			next.end()
+			if got := w.count(run); got != c.attempts {
+				t.Errorf("%s: %d attempts, want %d", name, got, c.attempts)
+			}
+			if told := l.tells() + next.tells(); (told == 1) != (c.works == 0) || told > 1 {
+				t.Errorf("%s: told %d times in all", name, told)
+			}
+		})
+	}
+}
+
+func TestAFailureWhoseEndTheLedgerDidNotTakeIsToldAfterItsLastAttempt(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		run := runID("report", minute(w, 1))
+		w.set(50*time.Second, func(p dispatch.Permit) int {
+			if w.takes = time.Second; p.Run != run {
+				return 0
+			} else if len(w.effects[run]) == 1 {
+				w.takes = 50 * time.Second
+			}
+			return 3
+		})
+		l := w.start("a", parse(t, file(", on_lost: keep, retry: { count: 1, backoff: 1s }")), settings{})
+		bubble.Pass(70 * time.Second)
+		l.fail(coordtest.Before)
+		bubble.Pass(time.Minute)
+		if w.count(run) != 1 || l.tells() != 0 {
+			t.Errorf("during the outage: %d attempts, told %d times", w.count(run), l.tells())
+		}
+		l.fail(coordtest.Fine)
+		bubble.Pass(3 * time.Minute)
+		l.end()
+		if w.count(run) != 2 || l.tells() != 1 {
+			t.Errorf("%d attempts, told %d times\n%s", w.count(run), l.tells(), l.said())
+		}
+	})
+}
+
+func TestATriggeredRunWhoseAttemptsNobodyMakesIsToldWhenTheNodeLeaves(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.set(time.Second, func(dispatch.Permit) int { return 3 })
+		l := w.start("a", parse(t, file(", retry: { count: 2, backoff: 20s }")), settings{})
+		bubble.Pass(2 * time.Second)
+		_, err := l.Trigger(t.Context(), "report", "key:now")
+		must(t, err)
+		bubble.Pass(5 * time.Second)
+		l.end()
+		if l.tells() != 1 {
+			t.Errorf("told %d times\n%s", l.tells(), l.said())
+		}
+	})
+}
+
+func TestAPermittedRunWhoseAttemptsNobodyMakesIsToldWhenTheNodeLeaves(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		f := parse(t, "version: 1\nagents: { report: { schedule: \"@every 1h\", command: [/bin/report], retry: { count: 1, backoff: 20s } } }\n")
+		w.set(time.Second, func(dispatch.Permit) int { return 3 })
+		l := w.start("a", f, settings{})
+		at := w.begin.Add(time.Hour)
+		bubble.Pass(70 * time.Minute)
+		w.permit(at)
+		for range 60 {
+			if bubble.Pass(time.Second); w.count(runID("report", at)) == 3 {
+				break
+			}
+		}
+		bubble.Pass(5 * time.Second)
+		l.end()
+		if l.tells() != 2 {
+			t.Errorf("told %d times, want after the second attempt and after the permitted one\n%s", l.tells(), l.said())
+		}
+		next := w.start("a", f, settings{})
+		bubble.Pass(5 * time.Minute)
+		next.end()
+		if n := w.count(runID("report", at)); n != 3 {
+			t.Errorf("%d attempts", n)
+		}
+	})
+}
+
+func TestPeopleAreToldOfARunThatTheDrainStoppedWithinABound(t *testing.T) {
+	const drain, bound = 20 * time.Second, 30 * time.Second
+	for telling, told := range map[time.Duration]int{25 * time.Second: 1, time.Hour: 0} {
+		inBubble(t, func(t *testing.T, w *world) {
+			w.set(time.Hour, nil)
+			w.telling = telling
+			l := w.start("a", parse(t, file("")), settings{})
+			bubble.Pass(time.Minute + time.Second)
+			began := time.Now()
+			l.end()
+			w.want(minute(w, 1), "failed")
+			if l.tells() != told {
+				t.Errorf("told %d times where that takes %s\n%s", l.tells(), telling, l.said())
+			}
+			if took, want := time.Since(began), drain+min(telling, bound); took < want || took > want+time.Second {
+				t.Errorf("the node ended after %s, want %s", took, want)
+			}
+		})
+	}
 }
 
 func TestAPausedAgentMissesWhatComesDueAndGoesOnAfter(t *testing.T) {
@@ -503,11 +636,12 @@ func TestTheScheduleGoesOnBetweenPermittedRunsThatOverlapIt(t *testing.T) {
 	}
 }
 
-// permit has a person permit one more attempt of an occurrence that failed at its first.
+// permit has a person permit one more attempt of an occurrence that failed.
 func (w *world) permit(at time.Time) {
 	w.t.Helper()
-	v := w.view("report", at)
-	_, err := w.store.Process(coord.Process{}).Permit(context.Background(), coord.Resolution{Agent: "report", Run: v.Entry.Run, Attempt: v.Entry.Attempts[0].ID, By: "ada", Reason: "test"})
+	e := w.view("report", at).Entry
+	last := e.Attempts[len(e.Attempts)-1]
+	_, err := w.store.Process(coord.Process{}).Permit(context.Background(), coord.Resolution{Agent: "report", Run: e.Run, Attempt: last.ID, By: "ada", Reason: "test"})
 	must(w.t, err)
 }
 

@@ -61,6 +61,7 @@ type world struct {
 	disks   map[string]*disk
 	effects map[string][]effect // by run id: what was begun
 	takes   time.Duration       // how long an effect takes
+	telling time.Duration       // how long it takes to tell people
 	exit    func(p dispatch.Permit) int
 	fresh   map[string]bool // livenesses of processes that are there
 	proof   bool            // a dead process can be proved to be dead
@@ -166,8 +167,8 @@ func (w *world) start(device string, f *config.File, s settings) *life {
 		Namespace: namespace, Device: device, Hold: l.table, Dispatch: l.d, Ledger: ledger{c, l}, Clock: l.clock, Log: records{l}, Logger: l.log,
 		Nodes:    func(ctx context.Context) ([]coord.Lease, error) { return w.nodes(ctx, l) },
 		Announce: l.announce,
-		Effect: func(_ *config.File, a config.Agent) work.Effect {
-			return work.Effect{Start: dispatch.StartFunc(l.effect), Failed: func(context.Context, dispatch.Job, dispatch.Result) { l.log.Info("people were told", "agent", a.ID) }}
+		Effect: func(*config.File, config.Agent) work.Effect {
+			return work.Effect{Start: dispatch.StartFunc(l.effect), Failed: func(ctx context.Context, j dispatch.Job, _ dispatch.Result) { l.tell(ctx, j.Run) }}
 		},
 	}
 	if s.noLog {
@@ -379,6 +380,22 @@ func (t lines) Write(b []byte) (int, error) {
 	defer t.l.mu.Unlock()
 	return t.l.told.Write(b)
 }
+
+// tell tells people of a run that failed.
+func (l *life) tell(ctx context.Context, run string) {
+	l.w.mu.Lock()
+	takes := l.w.telling
+	l.w.mu.Unlock()
+	select {
+	case <-time.After(takes):
+		l.log.Info("people were told", "run", run)
+	case <-ctx.Done():
+		l.log.Info("people could not be told", "run", run, "err", context.Cause(ctx))
+	}
+}
+
+// tells is how often it told people.
+func (l *life) tells() int { return strings.Count(l.said(), `"people were told"`) }
 
 func (l *life) said() string { l.mu.Lock(); defer l.mu.Unlock(); return l.told.String() }
 
