@@ -36,7 +36,6 @@ type execFlags struct {
 	agent  string
 	input  string
 	policy policyFlags
-	splay  time.Duration
 	result string
 	quiet  bool
 	out    outputFlag
@@ -85,7 +84,6 @@ func newExec() *cobra.Command {
 	f.o.register(flags)
 	flags.StringVar(&f.input, "input", "", "a `FILE`, or - for standard input, whose digest is kept: the same occurrence with another input is refused")
 	f.policy.register(flags)
-	flags.DurationVar(&f.splay, "splay", 0, "wait a random time up to `D` before the start, so that a fleet does not ask at once")
 	flags.StringVar(&f.result, "result", "", "write what became of the run to `FILE`, as JSON")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "say nothing on standard error unless something is wrong")
 	f.out.register(flags)
@@ -168,7 +166,7 @@ func (x *execution) do(ctx context.Context, job dispatch.Job) dispatch.Result {
 	if outer := os.Getenv("SYNCNODE_RUN_ID"); outer != "" && len(x.flags.endpoints) == 0 {
 		x.say("this is inside run %s, which hands on no flags: without --endpoints only this host is asked", outer)
 	}
-	if err := splay(ctx, x.flags.splay); err != nil {
+	if err := splay(ctx, x.flags.policy.splay); err != nil {
 		return notRun(err)
 	}
 	if err := x.flags.backendFlags.check(); err != nil {
@@ -241,7 +239,7 @@ func (x *execution) route(ctx context.Context, from <-chan os.Signal, to chan<- 
 }
 
 func splay(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
+	if d == 0 {
 		return nil
 	}
 	select {

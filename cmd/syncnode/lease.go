@@ -136,6 +136,9 @@ func newLeaseAcquire() *cobra.Command {
 		Long: `acquire takes the lease and ends. Nobody renews it: its liveness runs out after the TTL, and then anybody may
 take it. lease renew --epoch N from the same data directory picks it up again, with its epoch.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkTTL(ttl); err != nil {
+				return err
+			}
 			return b.write(cmd, &out, args[0], func(ctx context.Context, be *backend) error {
 				floor, err := be.floor(ctx, args[0])
 				if err != nil {
@@ -168,6 +171,9 @@ func newLeaseRenew() *cobra.Command {
 		Use: "renew AGENT --epoch N", Short: "pick up a lease that an ended process of this data directory took", Args: oneAgent,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := needEpoch(cmd); err != nil {
+				return err
+			}
+			if err := checkTTL(ttl); err != nil {
 				return err
 			}
 			return b.write(cmd, &out, args[0], func(ctx context.Context, be *backend) error {
@@ -273,6 +279,9 @@ func newLeaseSteal() *cobra.Command {
 			}
 			if theft.Reason == "" {
 				return usagef("steal needs --reason TEXT, for the record")
+			}
+			if err := checkTTL(ttl); err != nil {
+				return err
 			}
 			return b.write(cmd, &out, args[0], func(ctx context.Context, be *backend) error {
 				floor, err := be.floor(ctx, args[0])

@@ -16,7 +16,7 @@ import (
 type policyFlags struct {
 	ifHeld, ifDone, ifFailed, onDoubt, onLost string
 	probe                                     string
-	timeout, ttl, grace                       time.Duration
+	timeout, ttl, grace, splay                time.Duration
 }
 
 func (p *policyFlags) register(flags *pflag.FlagSet) {
@@ -29,6 +29,7 @@ func (p *policyFlags) register(flags *pflag.FlagSet) {
 	flags.DurationVar(&p.timeout, "timeout", 0, "stop the command after `D` (124)")
 	flags.DurationVar(&p.ttl, "ttl", coord.DefaultTTL, "how long the lease lives without a renewal; rounded up to 2, 5, 15, 30, 60 or 300 s")
 	flags.DurationVar(&p.grace, "grace", dispatch.DefaultGrace, "from TERM to KILL")
+	flags.DurationVar(&p.splay, "splay", 0, "wait a random time up to `D` before the start, so that a fleet does not ask at once")
 }
 
 // job turns the flags into rules, or says which one is wrong.
@@ -65,15 +66,19 @@ func (p *policyFlags) job() (dispatch.Job, error) {
 	if (p.onDoubt == "probe") != (p.probe != "") {
 		return j, usagef("--on-doubt probe and --probe PATH belong together")
 	}
-	for flag, d := range map[string]time.Duration{"timeout": p.timeout, "ttl": p.ttl, "grace": p.grace} {
+	for flag, d := range map[string]time.Duration{"timeout": p.timeout, "grace": p.grace, "splay": p.splay} {
 		if d < 0 {
 			return j, usagef("--%s %s is negative", flag, d)
 		}
 	}
-	if p.ttl == 0 || p.ttl > coord.MaxTTL {
-		return j, usagef("--ttl %s: must be above 0 and at most %s", p.ttl, coord.MaxTTL)
+	return j, checkTTL(p.ttl)
+}
+
+func checkTTL(ttl time.Duration) error {
+	if ttl <= 0 || ttl > coord.MaxTTL {
+		return usagef("--ttl %s: must be above 0 and at most %s", ttl, coord.MaxTTL)
 	}
-	return j, nil
+	return nil
 }
 
 func (p *policyFlags) wrongIfHeld() error {

@@ -153,6 +153,9 @@ func newRunList() *cobra.Command {
 			if err := checkGiven("agent", agent, "device", device); err != nil {
 				return err
 			}
+			if limit < 1 {
+				return usagef("--limit %d: must be at least 1", limit)
+			}
 			var err error
 			if filter.Since, err = sinceOf(since, time.Now()); err != nil {
 				return err
@@ -228,7 +231,7 @@ func parseRunState(s string) (coord.RunState, error) {
 // listRuns gives the first runs up to limit, with those among them that cannot be read, and whether there are more.
 func listRuns(ctx context.Context, c coord.Ledger, f coord.Filter, limit int) (views []coord.View, unread []coord.UnreadableRun, more bool, err error) {
 	for {
-		f.Limit = min(1000, max(1, limit-len(views)-len(unread)))
+		f.Limit = min(1000, limit-len(views)-len(unread))
 		page, err := c.List(ctx, f)
 		if err != nil {
 			return nil, nil, false, err
