@@ -103,6 +103,10 @@ func (d *device) parked(ctx context.Context, a *journal.Acceptance) (bool, error
 			a.Seq, a.ID = head.Seq, head.ID
 			return true, nil
 		}
+		if p.Device == a.Of && p.Permanent {
+			return false, fmt.Errorf("op %d of %s cannot be read, by no key and no decision: %s; keep the relay for a look, "+
+				"and let the device write it again under a new id", p.From, a.Of, p.Reason)
+		}
 		if p.Device == a.Of {
 			return false, fmt.Errorf("the chain of %s waits for a key, which no decision can replace: put the key into the key file", a.Of)
 		}

@@ -27,9 +27,9 @@ func chain(t *testing.T, device string, at time.Time, word string, before []oplo
 	return ops
 }
 
-func pushTo(t *testing.T, folder string, ops []oplog.Op) {
+func pushTo(t *testing.T, folder, namespace string, ops []oplog.Op) {
 	t.Helper()
-	r, err := relaydir.Open(relaydir.Config{Path: folder, Namespace: "accepts"})
+	r, err := relaydir.Open(relaydir.Config{Path: folder, Namespace: namespace})
 	must(t, err)
 	if _, err := r.Push(t.Context(), ops[0].Device, ops); err != nil {
 		t.Fatal(err)
@@ -44,10 +44,10 @@ func TestAPersonAcceptsAChainThatWaitsAndOneThatParted(t *testing.T) {
 	bare.args = []string{"--namespace", "accepts"}
 	before, after := filepath.Join(t.TempDir(), "before"), filepath.Join(t.TempDir(), "after")
 	now := time.Now()
-	pushTo(t, before, chain(t, "far", now.Add(1000*time.Hour), "far", nil, 2))
+	pushTo(t, before, "accepts", chain(t, "far", now.Add(1000*time.Hour), "far", nil, 2))
 	common := chain(t, "split", now, "common", nil, 1)
-	pushTo(t, before, chain(t, "split", now, "here", common, 1))
-	pushTo(t, after, chain(t, "split", now, "there", common, 3))
+	pushTo(t, before, "accepts", chain(t, "split", now, "here", common, 1))
+	pushTo(t, after, "accepts", chain(t, "split", now, "there", common, 3))
 	verify := func() logReport { return decode[logReport](t, bare.call("log", "verify", "-o", "json").want(0)) }
 
 	n := h.serve("--relay", "dir:"+before)
@@ -72,7 +72,7 @@ func TestAPersonAcceptsAChainThatWaitsAndOneThatParted(t *testing.T) {
 	if q := verify().Quarantined[0]; q.Device != "split" || !q.Permanent || q.Seq != 2 {
 		t.Errorf("quarantined %+v, want split from op 2 on", q)
 	}
-	bare.call("log", "verify").want(0).prints("syncnode log accept split")
+	bare.call("log", "verify").want(0).prints("`syncnode log accept split --reason TEXT`")
 	bare.call("relay", "status", "--relay", "dir:"+after).want(0).prints("quarantined  split")
 	row := decode[acceptedRow](t, bare.call("log", "accept", "split", "--relay", "dir:"+after, "--reason", "the folder is right", "-o", "json").want(0))
 	if !row.Break || row.Seq != 2 || row.Reason != "the folder is right" {

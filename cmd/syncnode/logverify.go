@@ -50,6 +50,8 @@ type parkedRow struct {
 	Ops    int        `json:"ops"`
 	Until  *time.Time `json:"until,omitempty"`  // absent if it cannot be read
 	Reason string     `json:"reason,omitempty"` // why it cannot
+	// Permanent: no key will open it either.
+	Permanent bool `json:"permanent,omitempty"`
 }
 
 const logVerifyLong = `verify reads the whole journal and checks every byte: ids, links, stamps and borders, and, where the journal begins
@@ -57,7 +59,7 @@ at a checkpoint, every hash of that too, and that each chain continues it. It fa
 
 It also says which chains of other devices are quarantined, as the node of this directory saw it last: a permanent
 reason needs a person (syncnode log accept), another one may go by itself; and which ops wait since they are stamped
-with a time that has not come, or cannot be opened with the keys of --seal-keys. What is sealed is checked without any
+with a time that has not come, or cannot be opened with the keys of --seal-keys; unreadable is what no key opens. What is sealed is checked without any
 key all the same; the digest is that of what can be read.`
 
 func newLogVerify() *cobra.Command {
@@ -177,7 +179,7 @@ func (row *logReport) fold(j *journal.Journal, cut string, base *checkpoint.Chec
 			switch {
 			case p != nil && p.Until == nil: // nothing behind it is folded
 			case err != nil:
-				p = &parkedRow{Device: op.Device, From: op.Seq, Reason: telling.Text(err.Error())}
+				p = &parkedRow{Device: op.Device, From: op.Seq, Reason: telling.Text(err.Error()), Permanent: !seal.Temporary(err)}
 			case p == nil && oplog.Future(op, now) != nil && !accepted.early(op):
 				until := time.UnixMilli(op.HLC.WallMS - oplog.MaxAhead).UTC()
 				p = &parkedRow{Device: op.Device, From: op.Seq, Until: &until}
@@ -228,7 +230,11 @@ func (row *logReport) print(w io.Writer, dir string) {
 			fmt.Fprintf(w, "waits        %s: %d ops from op %d on, until %s\n", p.Device, p.Ops, p.From, rfc3339(*p.Until))
 			continue
 		}
-		fmt.Fprintf(w, "waits        %s: %d ops from op %d on: %s\n", p.Device, p.Ops, p.From, plain(p.Reason))
+		what := "waits      "
+		if p.Permanent {
+			what = "unreadable "
+		}
+		fmt.Fprintf(w, "%s  %s: %d ops from op %d on: %s\n", what, p.Device, p.Ops, p.From, plain(p.Reason))
 	}
 }
 
@@ -238,7 +244,7 @@ func short(hash string) string { return hash[:min(len(hash), 12)] }
 func quarantineText(q node.SeenQuarantine) string {
 	kind, next := "for now", "tried again by itself"
 	if q.Permanent {
-		kind, next = "permanent", "syncnode log accept "+q.Device
+		kind, next = "permanent", fmt.Sprintf("a person decides: `syncnode log accept %s --reason TEXT`, which refuses what no decision can help and says why", q.Device)
 	}
 	return fmt.Sprintf("%s from op %d on, %s, since %s: %s; %s", q.Device, q.Seq, kind, rfc3339(q.Since), plain(q.Reason), next)
 }
