@@ -10,7 +10,8 @@
 // opens only with the key that sealed it, under the header it was made for, whole. A blob gives no byte of a chunk that
 // is not authentic, its chunks only in their order, and io.EOF only at its authentic end. Where the [Policy] wants
 // sealing and there is no key, nothing is written. The surface of intents is never sealed: the record of attempts has to
-// be readable without a key, and holds only ids, digests, epochs, states, times and exit codes.
+// be readable without a key. It holds ids, digests, epochs, states, times and exit codes, and the texts that docs/formats/seal.md lists:
+// the occurrence, who resolved a run and why, and a result of at most 1 KiB.
 //
 // Not promised. A relay sees which devices write when, how much, in which scope and on which surface, and with which
 // key; it may withhold, delay and roll back. There is no forward secrecy: a stolen key opens all that was ever
