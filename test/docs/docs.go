@@ -55,6 +55,9 @@ type Block struct {
 
 var comment = regexp.MustCompile(`^<!-- (file|not run): (\S.*\S) -->$`)
 
+// indented is a line that Markdown shows as code without a fence; an item of a list is none.
+var indented = regexp.MustCompile(`^ {4,}[^ *+-]`)
+
 // Blocks takes a page apart. The error names every block that does not say what it is.
 func Blocks(page string) (blocks []Block, err error) {
 	var bad []string
@@ -62,6 +65,9 @@ func Blocks(page string) (blocks []Block, err error) {
 	for i := 0; i < len(lines); i++ {
 		info, fence := strings.CutPrefix(strings.TrimLeft(lines[i], " "), "```")
 		if !fence {
+			if i > 0 && strings.TrimSpace(lines[i-1]) == "" && indented.MatchString(lines[i]) {
+				bad = append(bad, fmt.Sprintf("line %d: a block that is only indented: put a fence around it", i+1))
+			}
 			continue
 		}
 		b := Block{Line: i + 2}
@@ -70,6 +76,9 @@ func Blocks(page string) (blocks []Block, err error) {
 			before = strings.TrimSpace(lines[i-1])
 		}
 		said := comment.FindStringSubmatch(before)
+		if said != nil && i > 1 && comment.MatchString(strings.TrimSpace(lines[i-2])) {
+			bad = append(bad, fmt.Sprintf("line %d: said twice what the block is", i-1))
+		}
 		for i++; i < len(lines) && !strings.HasPrefix(strings.TrimLeft(lines[i], " "), "```"); i++ {
 			b.Lines = append(b.Lines, lines[i])
 		}

@@ -145,7 +145,8 @@ func TestABlockSaysWhatItIs(t *testing.T) {
 	if b := blocks[1]; b.Kind != File || b.About != "f.yaml" || b.Lines[0] != "x: 1" || blocks[2].Kind != NotRun || blocks[2].About != "no Docker" {
 		t.Errorf("%+v", blocks)
 	}
-	for _, bad := range []string{"```\nx\n```\n", "```console\nno prompt\n```\n", "```sh\nno end\n", "<!-- not run: -->\n```\nx\n```\n", "```yaml\nx: 1\n```"} {
+	for _, bad := range []string{"```\nx\n```\n", "```console\nno prompt\n```\n", "```sh\nno end\n", "<!-- not run: -->\n```\nx\n```\n", "```yaml\nx: 1\n```",
+		"text\n\n    only indented\n", "<!-- not run: aa -->\n<!-- not run: bb -->\n```sh\nx\n```\n"} {
 		if b, err := Blocks(bad); err == nil {
 			t.Errorf("%q is %+v", bad, b)
 		}
