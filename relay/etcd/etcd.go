@@ -7,7 +7,7 @@
 // is one guarded transaction of at most 128 operations and about 1 MiB. Op lines of all chains and the newest checkpoint
 // together take at most Config.MaxBytes, plus one transaction for each device that pushes at the same moment; then pushes get
 // relay.ErrFull, and etcd's own space alarm is never reached by them. A checkpoint, which makes room, may pass the limit by its own
-// size, and checkpoints on their way take at most twice relay.MaxCheckpoint. Reads are linearizable and propose
+// size (one that is larger than the limit by itself gets relay.ErrFull), and checkpoints on their way take at most twice relay.MaxCheckpoint. Reads are linearizable and propose
 // nothing: an exchange without news is one read and no proposal.
 //
 // Pushes of a handle are Config.Coalesce apart, unless they fill half of what one call may bring: what is appended meanwhile goes with the

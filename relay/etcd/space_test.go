@@ -76,10 +76,22 @@ func TestNoAlarmIsRaisedByARelayThatIsFilledAndCollectedForEver(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if big := checkpointOf(make([]byte, limit+1), oplog.Frontier{"a": a.Head()}, nil); len(pending) == 0 {
-		if err := r.PutCheckpoint(ctx, "a", big); !errors.Is(err, relay.ErrFull) {
-			t.Errorf("a checkpoint larger than the limit: %v", err)
-		}
+	// A checkpoint makes room, so it may pass the limit by its own size; one that is larger than the limit makes none.
+	if _, err := r.Push(ctx, "a", pending[:1]); err != nil {
+		t.Fatal(err)
+	}
+	at := oplog.Frontier{"a": {Seq: pending[0].Seq, ID: pending[0].ID}}
+	if err := r.Ack(ctx, "a", at); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.PutCheckpoint(ctx, "a", checkpointOf(make([]byte, limit+1), at, nil)); !errors.Is(err, relay.ErrFull) {
+		t.Errorf("a checkpoint larger than the limit: %v", err)
+	}
+	if err := r.PutCheckpoint(ctx, "a", checkpointOf(make([]byte, limit), at, nil)); err != nil {
+		t.Errorf("a checkpoint as large as the limit, beside an op: %v", err)
+	}
+	if _, err := r.Push(ctx, "a", append(pending[1:], a.Write(t, 1, 100)...)); !errors.Is(err, relay.ErrFull) {
+		t.Errorf("a push beside it: %v", err)
 	}
 	alarms, err := client.AlarmList(ctx)
 	if err != nil || len(alarms.Alarms) != 0 {
