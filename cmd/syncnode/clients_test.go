@@ -239,8 +239,9 @@ func TestABusyNodeIsNeverRefusedForTheSakeOfTenIdleOnes(t *testing.T) {
 	for i := range all {
 		all[i] = near(t, all[i])
 	}
-	together(len(all), func(i int) { all[i].answering() })
 	busy, idle := all[0], all[1:]
+	together(len(idle), func(i int) { idle[i].sidecar("--device-id", fmt.Sprintf("pod-%d", i)) }) // as pods have them
+	busy.answering()
 	for i, h := range idle { // each had the agent once
 		h.runOnce(fmt.Sprintf("idle-%d", i), true)
 	}
