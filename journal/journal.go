@@ -87,6 +87,7 @@ type Journal struct {
 	closed bool
 	// settledCut is the checkpoint of the cut that this object knows to be on stable storage.
 	settledCut string
+	appended   chan struct{} // closed, and replaced, when this object has written own ops
 
 	group group
 }
@@ -120,7 +121,7 @@ func Open(ctx context.Context, cfg Config) (*Journal, error) {
 		return nil, fmt.Errorf("open journal: no directory given")
 	}
 	fill(&cfg)
-	j := &Journal{cfg: cfg, turn: make(chan struct{}, 1), clock: *oplog.NewClock(cfg.Device)}
+	j := &Journal{cfg: cfg, turn: make(chan struct{}, 1), clock: *oplog.NewClock(cfg.Device), appended: make(chan struct{})}
 	j.own.at = position{series: Own, device: cfg.Device}
 	j.peers.at = position{series: Peers, device: cfg.Device}
 	j.group.init()
@@ -172,6 +173,14 @@ func (j *Journal) Head() (oplog.Head, bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.own.at.head, j.own.at.has
+}
+
+// Appended is closed once this object has next written to the own chain, also when another did so through it; what other processes write
+// closes nothing. Whoever takes it before a look at the journal misses no op.
+func (j *Journal) Appended() <-chan struct{} {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.appended
 }
 
 // Observe makes every later stamp be after h. Observe only what is verified, durable and not parked.

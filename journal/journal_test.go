@@ -400,3 +400,40 @@ func segmentWithTail(files map[string]string) string {
 	}
 	return last
 }
+
+func TestAppendedTellsOfOwnOpsThatWereWrittenHere(t *testing.T) {
+	dir := t.TempDir()
+	here, there := open(t, config(dir)), open(t, config(dir))
+	first := here.Appended()
+	told := func(c <-chan struct{}) bool {
+		select {
+		case <-c:
+			return true
+		default:
+			return false
+		}
+	}
+	appendOps(t, there, 0, 1) // as another process does
+	refused := errors.New("refused")
+	for _, err := range []error{
+		here.Refresh(t.Context()),
+		here.Update(t.Context(), func(tx *journal.Tx) error { return tx.AppendPeers(peerOps(t, "peer", 1)...) }),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := here.Share(t.Context(), func(tx *journal.Tx) error {
+		_, err := tx.Append(draft(1))
+		return errors.Join(refused, err)
+	}); !errors.Is(err, refused) {
+		t.Fatal(err)
+	}
+	if told(first) {
+		t.Error("told though nothing own was written here")
+	}
+	appendOps(t, here, 1, 1)
+	if !told(first) || told(here.Appended()) {
+		t.Error("an own op was not told, or the next one is told before it is there")
+	}
+}

@@ -168,6 +168,8 @@ func (j *Journal) commit(tx *Tx) error {
 		j.setTail(t)
 		j.mu.Lock()
 		j.clock.Observe(tx.clock.Last())
+		close(j.appended)
+		j.appended = make(chan struct{})
 		j.mu.Unlock()
 	}
 	return nil

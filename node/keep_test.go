@@ -226,6 +226,7 @@ func (*sparse) Pump(context.Context, relay.Relay) (session.Report, error) {
 	return session.Report{Instance: "i", Floor: oplog.Frontier{"d2": {Seq: 4, ID: someID}}}, nil
 }
 func (*sparse) HeldFrontier() oplog.Frontier { return oplog.Frontier{} }
+func (*sparse) Appended() <-chan struct{}    { return nil }
 func (*sparse) Uncovered([]relay.Member, oplog.Frontier) (all, stable uint64) {
 	return 3, 3
 }

@@ -9,6 +9,9 @@
 // LongestPump. When the context of Run ends, nothing new begins, each relay is pumped once more, the lease is
 // released, and Run returns nil.
 //
+// An op that this process appends is pushed a moment later, unless the last pump of that relay failed or is less than a fifth of PumpEvery
+// ago; one of another process waits for the timer.
+//
 // The log stays bounded: when CheckpointEvery ops are in no checkpoint and enough of them are stable, the node takes the relay's
 // newest one or makes one itself, drops what it covers here, and lets the relay collect. One of a fleet is enough, and several do no
 // harm. A relay that is full is collected as soon as anything may go. A node with nothing new asks for nothing.
@@ -66,6 +69,8 @@ const (
 type Pumper interface {
 	Pump(ctx context.Context, r relay.Relay) (session.Report, error)
 	HeldFrontier() oplog.Frontier
+	// Appended is closed with the next op that this process appends to the own chain.
+	Appended() <-chan struct{}
 }
 
 // A Settler brings the ledger up to what the device knows.

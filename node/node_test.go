@@ -42,6 +42,7 @@ func (s *countingSession) Pump(ctx context.Context, r relay.Relay) (session.Repo
 	return session.Report{}, s.fail[r]
 }
 func (s *countingSession) HeldFrontier() oplog.Frontier { return nil }
+func (s *countingSession) Appended() <-chan struct{}    { return nil }
 func (s *countingSession) count(r relay.Relay) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

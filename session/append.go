@@ -41,6 +41,9 @@ func (s *Session) include(ctx context.Context, ops []oplog.Op) {
 	}
 }
 
+// Appended is closed with the next op that this process appends to the own chain, through this session or beside it through the same journal.
+func (s *Session) Appended() <-chan struct{} { return s.cfg.Journal.Appended() }
+
 // RecordIntent records an intent whoever holds the lease: what happened is a fact. A pending or failed intent for
 // a run that is known as committed is not recorded, and false is returned.
 func (s *Session) RecordIntent(ctx context.Context, in oplog.Intent) (oplog.Op, bool, error) {

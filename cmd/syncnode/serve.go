@@ -84,7 +84,7 @@ func (f *serveFlags) register(flags *pflag.FlagSet) {
 	f.places.register(flags)
 	f.logging.register(flags)
 	flags.StringVar(&f.config, "config", "", "`FILE` that says what this node runs, see syncnode config; HUP reads it again")
-	flags.DurationVar(&f.pumpEvery, "pump-every", node.DefaultPumpEvery, "how often to look at the relay; news is fetched sooner")
+	flags.DurationVar(&f.pumpEvery, "pump-every", node.DefaultPumpEvery, "how often to look at the relay; news is fetched sooner, and given sooner")
 	flags.IntVar(&f.checkpoint, "checkpoint-every", node.DefaultCheckpointEvery, "take or make a checkpoint, and drop what it covers, once so many `OPS` are in none; 0: never")
 	flags.StringVar(&f.member.Name, "member-name", "", "be the member of this `NAME` of an etcd cluster")
 	flags.StringVar(&f.member.Cluster, "member-cluster", "", "all members, as `NAME=URL,…`")
