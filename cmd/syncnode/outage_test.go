@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/syncnode/syncnode/internal/thorough"
 	"github.com/syncnode/syncnode/test/cluster"
 )
 
@@ -135,4 +136,24 @@ func TestADataDirectoryOfOneClusterIsRefusedByAnotherBehindTheSameEndpoints(t *t
 	fleet[0].call("exec", "--agent", "job", "--occurrence", "three", "--", "touch", "ran").want(113, "was not run")
 	fleet[0].call("recover", "end", "--reason", "looked", "--force").want(0).prints("not set")
 	fleet[0].call("exec", "-q", "--agent", "job", "--occurrence", "three", "--", "true").want(0)
+}
+
+// Whichever member is silent, the leader too: the other two are there.
+func TestOneSilentMemberOfThreeStopsNobody(t *testing.T) {
+	thorough.Only(t)
+	c := lone.alone(t)
+	fleet := spaced(hosts(t, 2, c.Endpoints()), "silent")
+	for i := range c.Members() {
+		must(t, c.Pause(i))
+		fleet[0].call("exec", "--agent", "job", "--occurrence", occ(i), "--", "touch", occ(i)).want(0, "was run: committed")
+		if got := fleet[1].show("job", occ(i)).State; got != "committed" {
+			t.Errorf("the run is %s, want committed", got)
+		}
+		fleet[1].serve().stops()
+		d := fleet[0].doctor(0, "--backend-timeout", "5s")
+		d.says(t, "endpoints", "warning", c.MemberEndpoint(i)+" does not answer: no answer within 5s")
+		d.says(t, "ledger", "ok", "generation")
+		must(t, c.Resume(i))
+		must(t, c.WaitReady(bounded(t)))
+	}
 }

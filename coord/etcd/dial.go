@@ -37,30 +37,31 @@ type DialConfig struct {
 	InsecureSkipVerify bool
 	// User is NAME or, if Password is empty, NAME:PASSWORD.
 	User, Password string
-	// Timeout bounds the first contact with each endpoint. 5 s if zero.
+	// Timeout bounds the first contact with each endpoint, as long as none has answered. 5 s if zero.
 	Timeout time.Duration
 	// KeepAliveTime and KeepAliveTimeout find a connection that went silent. 2 s and 6 s if zero.
 	KeepAliveTime, KeepAliveTimeout time.Duration
-	// Logger is told of endpoints that do not answer while another does; nil discards it.
+	// Logger is told of endpoints that failed before another answered; nil discards it.
 	Logger *slog.Logger
 }
 
-// Dial connects to a cluster and asks every endpoint once. It succeeds if one of them answers; the error otherwise
-// names each endpoint and its cause. It matches coord.ErrInvalid if the configuration is wrong, and then nothing
-// was contacted; else coord.ErrNotSent. The caller closes the client.
+// Dial connects to a cluster. It asks every endpoint at once and succeeds with the first that answers, so that one that is
+// silent costs no time while another is there; what is wrong with the rest is not looked for, see Health. If none
+// answers, the error names each endpoint and its cause. It matches coord.ErrInvalid if the configuration is wrong, and
+// then nothing was contacted; else coord.ErrNotSent. The caller closes the client.
 func Dial(ctx context.Context, cfg DialConfig) (*clientv3.Client, error) {
 	conf, err := cfg.client()
 	if err != nil {
 		return nil, fmt.Errorf("coord/etcd: %w: %w", coord.ErrInvalid, err)
 	}
-	failed := probeAll(ctx, conf, cfg.timeout())
+	answered, failed := probeAll(ctx, conf, cfg.timeout())
 	var errs *multierror.Error
 	for i, err := range failed {
 		if err != nil {
 			errs = multierror.Append(errs, fmt.Errorf("endpoint %s: %w", conf.Endpoints[i], err))
 		}
 	}
-	if errs != nil && len(errs.Errors) == len(conf.Endpoints) {
+	if !answered {
 		return nil, fmt.Errorf("no etcd endpoint answers: %w: %w", coord.ErrNotSent, oneLine(errs))
 	}
 	if errs != nil && cfg.Logger != nil {
@@ -188,26 +189,43 @@ func (cfg DialConfig) tls() (*tls.Config, error) {
 	return conf, oneLine(errs)
 }
 
-// probeAll asks all endpoints at the same time.
-func probeAll(ctx context.Context, conf clientv3.Config, timeout time.Duration) []error {
-	failed := make([]error, len(conf.Endpoints))
+// probeAll asks all endpoints at the same time and returns once one has answered, or all failed. failed holds, by
+// endpoint, why those that came before did not answer.
+func probeAll(ctx context.Context, conf clientv3.Config, timeout time.Duration) (answered bool, failed []error) {
 	var wg sync.WaitGroup
-	for i, endpoint := range conf.Endpoints {
-		wg.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, timeout)
-			defer cancel()
-			err := probe(ctx, conf, endpoint)
-			switch {
-			case err == nil:
-			case ctx.Err() != nil:
-				failed[i] = fmt.Errorf("no answer within %s: %w", timeout, ctx.Err())
-			default:
-				failed[i] = errors.New(cause(err))
-			}
-		})
+	defer wg.Wait()
+	ctx, enough := context.WithCancel(ctx)
+	defer enough() // ends the probes that are left
+	type result struct {
+		endpoint int
+		err      error
 	}
-	wg.Wait()
-	return failed
+	results := make(chan result, len(conf.Endpoints))
+	for i, endpoint := range conf.Endpoints {
+		wg.Go(func() { results <- result{i, probeWithin(ctx, conf, endpoint, timeout)} })
+	}
+	failed = make([]error, len(conf.Endpoints))
+	for range conf.Endpoints {
+		r := <-results
+		if r.err == nil {
+			return true, failed
+		}
+		failed[r.endpoint] = r.err
+	}
+	return false, failed
+}
+
+func probeWithin(ctx context.Context, conf clientv3.Config, endpoint string, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	err := probe(ctx, conf, endpoint)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("no answer within %s: %w", timeout, ctx.Err())
+	}
+	return errors.New(cause(err))
 }
 
 func probe(ctx context.Context, conf clientv3.Config, endpoint string) error {

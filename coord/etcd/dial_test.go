@@ -10,6 +10,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"math/big"
 	"net"
 	"os"
@@ -18,13 +19,13 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/syncnode/syncnode/coord"
 )
 
 func TestDialNamesEachEndpointAndItsCause(t *testing.T) {
-	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	t.Cleanup(func() { silent.Close() })
+	silent := accepting(t)
 	refusing, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	refused := refusing.Addr().String()
@@ -38,8 +39,8 @@ func TestDialNamesEachEndpointAndItsCause(t *testing.T) {
 	}{
 		{[]string{"http://" + refused, secure}, time.Minute, []string{
 			"endpoint http://" + refused + ": ", "connection refused", "endpoint " + secure + ": ", "x509"}},
-		{[]string{"http://" + silent.Addr().String()}, 300 * time.Millisecond, []string{
-			"endpoint http://" + silent.Addr().String() + ": no answer within 300ms"}},
+		{[]string{"http://" + silent}, 300 * time.Millisecond, []string{
+			"endpoint http://" + silent + ": no answer within 300ms"}},
 	} {
 		_, err = Dial(bounded(t), DialConfig{Endpoints: dial.endpoints, Timeout: dial.timeout})
 		wantErr(t, err, coord.ErrNotSent)
@@ -57,6 +58,63 @@ func TestDialSucceedsWithOneEndpointThatAnswers(t *testing.T) {
 	must(t, err)
 	t.Cleanup(func() { client.Close() })
 	acquire(t, process(t, client, namespace()), "d1")
+}
+
+// Whoever asks is answered by the one that is there, and has the rest of its time left for what it wants.
+func TestDialWaitsForNoSilentEndpointWhileAnotherAnswers(t *testing.T) {
+	t.Parallel()
+	cl := three(t)
+	for name, silent := range map[string]string{"accepts and says nothing": accepting(t), "never accepts": blackhole(t)} {
+		t.Run(name, func(t *testing.T) {
+			ctx := bounded(t)
+			client, err := Dial(ctx, DialConfig{Endpoints: []string{"http://" + silent, cl.MemberEndpoint(0)}, Timeout: time.Hour})
+			must(t, err)
+			defer client.Close()
+			there, err := Exists(ctx, client, namespace())
+			if must(t, err); there {
+				t.Error("a ledger that nobody made")
+			}
+			c, err := Open(ctx, Config{Client: client, Namespace: namespace()})
+			must(t, err)
+			defer c.Close(ctx)
+			_, err = c.Acquire(ctx, request("a", "d1"))
+			must(t, err)
+		})
+	}
+}
+
+// accepting is the address of a listener that accepts and says nothing: the kernel does it.
+func accepting(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	t.Cleanup(func() { ln.Close() })
+	return ln.Addr().String()
+}
+
+// blackhole is the address of a listener that takes no connection, as its backlog is full: what is sent there vanishes.
+func blackhole(t *testing.T) string {
+	t.Helper()
+	open := func() int {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+		must(t, err)
+		t.Cleanup(func() { unix.Close(fd) })
+		unix.CloseOnExec(fd)
+		return fd
+	}
+	listener := open()
+	must(t, unix.Bind(listener, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	must(t, unix.Listen(listener, 0))
+	at, err := unix.Getsockname(listener)
+	must(t, err)
+	for range 8 {
+		fd := open()
+		must(t, unix.SetNonblock(fd, true))
+		if err := unix.Connect(fd, at); err != nil && !errors.Is(err, unix.EINPROGRESS) {
+			t.Fatal(err)
+		}
+	}
+	return fmt.Sprintf("127.0.0.1:%d", at.(*unix.SockaddrInet4).Port)
 }
 
 func TestDialAndOpenReportEveryMistakeAtOnce(t *testing.T) {
