@@ -65,6 +65,8 @@ type Config struct {
 	Settle time.Duration
 }
 
+const defaultAttempt = time.Second
+
 func (cfg *Config) check() error {
 	var errs *multierror.Error
 	if cfg.Client == nil {
@@ -80,7 +82,7 @@ func (cfg *Config) check() error {
 		return fmt.Errorf("coord/etcd: %w: %w", coord.ErrInvalid, err)
 	}
 	if cfg.Attempt == 0 {
-		cfg.Attempt = time.Second
+		cfg.Attempt = defaultAttempt
 	}
 	if cfg.Settle == 0 {
 		cfg.Settle = 30 * time.Second

@@ -209,11 +209,9 @@ func Exists(ctx context.Context, client *clientv3.Client, namespace string) (boo
 	if err := ident.Check("namespace", namespace); err != nil {
 		return false, fmt.Errorf("coord/etcd: %w: %w", coord.ErrInvalid, err)
 	}
-	resp, err := client.Get(ctx, newLayout(namespace).meta(), clientv3.WithCountOnly())
-	if err != nil {
-		return false, fmt.Errorf("look for a ledger: %w: %w", coord.ErrNotSent, err)
-	}
-	return resp.Count > 0, nil
+	key := newLayout(namespace).meta()
+	st, err := (&Coordinator{client: client, attempt: defaultAttempt}).read(ctx, "look for a ledger", "", []string{key})
+	return err == nil && st.has(key), err
 }
 
 // An Overdue is a liveness whose etcd lease should have ended: etcd says that no time is left, and the key is there.

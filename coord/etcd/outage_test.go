@@ -150,6 +150,44 @@ func TestAHolderThatIsCutOffKnowsBeforeAnotherIsGranted(t *testing.T) {
 	}
 }
 
+// Each copy of a request goes to another member, so that one that falls silent under a client costs a try. The client has no
+// other way to find out: its pings are off.
+func TestOneSilentMemberOfThreeFailsNoOperation(t *testing.T) {
+	thorough.Only(t)
+	t.Parallel()
+	cl := cluster.New(t, cluster.Config{})
+	client, err := Dial(bounded(t), DialConfig{Endpoints: cl.Endpoints(), KeepAliveTime: time.Hour})
+	must(t, err)
+	t.Cleanup(func() { client.Close() })
+	c := process(t, client, namespace())
+	for i := range cl.Members() {
+		for range 2 * cl.Members() { // the client uses every connection
+			_, _, err := c.Current(bounded(t), "a")
+			must(t, err)
+		}
+		cl.BlackholeClient(i)
+		for n := range 2 { // whichever member is asked first
+			l, err := c.Acquire(bounded(t), request("a", "d1"))
+			must(t, err)
+			l, err = c.Renew(bounded(t), "a", "d1", l.Epoch, coord.MaxTTL) // on another liveness: under a new handle
+			must(t, err)
+			b := question(l, fmt.Sprint(i, n))
+			_, err = c.Begin(bounded(t), b)
+			must(t, err)
+			must(t, c.Finish(bounded(t), outcome(b, coord.Committed)))
+			if attempts(t, c, b) != "committed" {
+				t.Error("the outcome is lost")
+			}
+			_, err = c.List(bounded(t), coord.Filter{})
+			must(t, err)
+			must(t, c.Release(bounded(t), "a", "d1", l.Epoch))
+			_, err = Exists(bounded(t), client, namespace())
+			must(t, err)
+		}
+		cl.HealClient(i)
+	}
+}
+
 // A request that the network kept lands late, after its caller gave it up.
 func TestARequestHeldByTheNetworkCannotLandAfterItWasGivenUp(t *testing.T) {
 	cl := three(t)
