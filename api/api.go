@@ -8,7 +8,7 @@
 // request that is refused before the node saw it changed nothing. A request that is repeated
 // gets the same answer, as packages node/claim and coord promise.
 //
-// A route without a role is not served. Who may not do what they ask for learns nothing but that. Tokens are compared by
+// A route without a role is neither taken nor served. Who may not do what they ask for learns nothing but that. Tokens are compared by
 // their SHA-256, each in constant time; the owner of the socket may do everything; on a TCP address of this host without
 // tokens anybody here may look and run, and nobody may decide.
 //
@@ -134,31 +134,17 @@ type Config struct {
 
 // A Server answers requests.
 type Server struct {
-	cfg    Config
-	log    *slog.Logger
-	mux    *http.ServeMux
-	huma   huma.API
-	routes map[string]route // by pattern
-	busy   chan struct{}    // a place for each request
-	watch  chan struct{}    // a place for each watcher
-	live   context.Context  // ends when streams have to end
-	end    context.CancelFunc
+	cfg   Config
+	log   *slog.Logger
+	table *table
+	huma  huma.API
+	busy  chan struct{}   // a place for each request
+	watch chan struct{}   // a place for each watcher
+	live  context.Context // ends when streams have to end
+	end   context.CancelFunc
 
 	mu   sync.Mutex
 	node *attached // nil: none
-}
-
-// A route is how requests for one pattern are treated.
-type route struct {
-	role    Role
-	maxBody int64
-	raw     bool // the body is not JSON, and its handler reads it
-	stream  bool
-	needs   bool     // the node
-	query   []string // the parameters that an operation knows
-	closed  bool     // it knows no others
-	// tells is what a body says of the effect; nil: the route tells no end.
-	tells func(body []byte) Executed
 }
 
 // An attached is a node as requests use it.
@@ -186,14 +172,14 @@ func New(cfg Config) *Server {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(), routes: map[string]route{},
+	s := &Server{cfg: cfg, log: cfg.Logger, table: &table{http.NewServeMux(), map[string]route{}},
 		busy: make(chan struct{}, MaxRequests), watch: make(chan struct{}, MaxWatchers)}
 	s.live, s.end = context.WithCancel(context.Background())
 	hc := huma.DefaultConfig("syncnode", cfg.Version)
 	hc.Info.Description = "Runs that begin at most once: claim, fence, act, commit. docs/operations.md, section The API, says how."
 	hc.DocsPath, hc.SchemasPath, hc.OpenAPIPath, hc.CreateHooks = "", "", "", nil
 	hc.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"bearer": {Type: "http", Scheme: "bearer"}, "mtls": {Type: "mutualTLS"}}
-	s.huma = humago.New(s.mux, hc)
+	s.huma = humago.New(s.table, hc)
 	s.health()
 	s.runRoutes()
 	s.agentRoutes()
@@ -246,9 +232,7 @@ func nodeOf(ctx context.Context) *Node {
 
 // add registers an operation that the node answers.
 func add[I, O any](s *Server, role Role, op huma.Operation, h func(context.Context, *Node, *I) (*O, error)) {
-	s.describe(&op, role)
-	s.routes[op.Method+" "+op.Path] = route{role: role, maxBody: MaxBody, needs: true, tells: tells[op.OperationID]}
-	huma.Register(s.huma, op, func(ctx context.Context, in *I) (*O, error) {
+	operate(s, route{role: role, maxBody: MaxBody, needs: true, tells: tells[op.OperationID]}, op, func(ctx context.Context, in *I) (*O, error) {
 		n := nodeOf(ctx)
 		answer := func(ctx context.Context) (*O, error) { return h(ctx, n, in) }
 		var out *O
@@ -291,8 +275,7 @@ func (s *Server) mount(m Mount) {
 	if most == 0 {
 		most = MaxBody
 	}
-	s.routes[m.Pattern] = route{role: m.Role, maxBody: most, raw: true, stream: m.Stream, needs: true}
-	s.mux.HandleFunc(m.Pattern, func(w http.ResponseWriter, r *http.Request) {
+	s.table.handle(m.Pattern, route{role: m.Role, maxBody: most, raw: true, stream: m.Stream, needs: true}, func(w http.ResponseWriter, r *http.Request) {
 		h := nodeOf(r.Context()).Mounted[m.Pattern]
 		if h == nil {
 			NotThere(w, r)

@@ -33,8 +33,7 @@ func (s *Server) eventRoutes() {
 	s.describe(&op, Observe)
 	op.Errors = nil
 	s.huma.OpenAPI().AddOperation(&op)
-	s.routes["GET /v1/events"] = route{role: Observe, stream: true, needs: true}
-	s.mux.HandleFunc("GET /v1/events", s.stream)
+	s.table.handle("GET /v1/events", route{role: Observe, stream: true, needs: true}, s.stream)
 }
 
 // A watcher is one stream.

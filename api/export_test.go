@@ -26,11 +26,17 @@ func OverLoopback(r *http.Request) *http.Request {
 // Routes are all patterns with their roles.
 func (s *Server) Routes() map[string]Role {
 	all := map[string]Role{}
-	for p, r := range s.routes {
+	for p, r := range s.table.routes {
 		all[p] = r.role
 	}
 	return all
 }
+
+// Bare puts a handler where huma puts them, without a role.
+func (s *Server) Bare(pattern string, h http.HandlerFunc) { s.table.HandleFunc(pattern, h) }
+
+// Behind puts a handler behind the table.
+func (s *Server) Behind(pattern string, h http.HandlerFunc) { s.table.mux.HandleFunc(pattern, h) }
 
 // Document is the OpenAPI document.
 func (s *Server) Document() []byte { return s.document() }

@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -25,7 +24,7 @@ const maxToken = 512
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.cfg.Answered != nil {
 		noted := &seen{ResponseWriter: w}
-		defer s.answered(noted, s.patternOf(r), time.Now())
+		defer s.answered(noted, s.table.patternOf(r), time.Now())
 		w = noted
 	}
 	s.guard(w, r)
@@ -35,7 +34,7 @@ func (s *Server) guard(w http.ResponseWriter, r *http.Request) {
 	defer s.recovered(w, r)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Cache-Control", "no-store")
-	rt, known := s.routes[s.patternOf(r)]
+	rt, known := s.table.routes[s.table.patternOf(r)]
 	if rt.tells != nil {
 		r = r.WithContext(withTold(r.Context(), Maybe)) // until its body is read
 	}
@@ -58,16 +57,6 @@ func (s *Server) guard(w http.ResponseWriter, r *http.Request) {
 	}
 	r = r.WithContext(withCaller(r.Context(), caller))
 	s.limited(w, r, rt)
-}
-
-// patternOf is the pattern of a request's route; empty if there is none. Nothing has two names: the mux would redirect a path that is
-// written otherwise, and a client might not send its POST again, or send it elsewhere.
-func (s *Server) patternOf(r *http.Request) string {
-	if p := r.URL.EscapedPath(); p != path.Clean(p) {
-		return ""
-	}
-	_, pattern := s.mux.Handler(r)
-	return pattern
 }
 
 func (s *Server) recovered(w http.ResponseWriter, r *http.Request) {
@@ -124,7 +113,7 @@ func (s *Server) limited(w http.ResponseWriter, r *http.Request, rt route) {
 		defer cancel(nil)
 		defer context.AfterFunc(a.ctx, func() { cancel(context.Cause(a.ctx)) })()
 	}
-	s.mux.ServeHTTP(w, r.WithContext(ctx))
+	s.table.ServeHTTP(w, r.WithContext(ctx))
 }
 
 // bounded reads the body of a route of ours, and has that of a mounted one bounded.
@@ -164,25 +153,13 @@ func bounded(w http.ResponseWriter, r *http.Request, rt route) *Problem {
 
 // unknown answers what no route is for.
 func (s *Server) unknown(w http.ResponseWriter, r *http.Request) {
-	said := &quiet{header: http.Header{}}
-	s.mux.ServeHTTP(said, r)
-	if said.status == http.StatusMethodNotAllowed {
-		w.Header().Set("Allow", said.header.Get("Allow"))
+	if allowed := s.table.allowed(r); len(allowed) > 0 {
+		w.Header().Set("Allow", strings.Join(allowed, ", "))
 		problem("method-not-allowed", "%s is not for %s", r.URL.Path, r.Method).write(w)
 		return
 	}
 	problem("not-found", "there is no route %s", r.URL.Path).write(w)
 }
-
-// quiet keeps what the mux would have answered.
-type quiet struct {
-	header http.Header
-	status int
-}
-
-func (q *quiet) Header() http.Header         { return q.header }
-func (q *quiet) WriteHeader(status int)      { q.status = status }
-func (q *quiet) Write(b []byte) (int, error) { return len(b), nil }
 
 // fromUs refuses what a browser was made to send by a page of somebody else.
 func (s *Server) fromUs(r *http.Request) *Problem {

@@ -40,9 +40,7 @@ func (s *Server) health() {
 	open := func(op huma.Operation, h func(ctx context.Context, in *struct {
 		Backend bool `query:"backend" doc:"Ask the etcd too"`
 	}) (*healthOut, error)) {
-		s.describe(&op, Open)
-		s.routes[op.Method+" "+op.Path] = route{role: Open}
-		huma.Register(s.huma, op, h)
+		operate(s, route{role: Open}, op, h)
 	}
 	live := func(context.Context, *struct {
 		Backend bool `query:"backend" doc:"Ask the etcd too"`
@@ -85,8 +83,7 @@ func (s *Server) health() {
 
 // plain serves an open page that is no operation.
 func (s *Server) plain(pattern string, h http.HandlerFunc) {
-	s.routes[pattern] = route{role: Open}
-	s.mux.HandleFunc(pattern, h)
+	s.table.handle(pattern, route{role: Open}, h)
 }
 
 func (s *Server) askBackend(ctx context.Context) error {

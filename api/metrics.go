@@ -12,8 +12,7 @@ func (s *Server) metricsRoute() {
 	if s.cfg.Metrics == nil {
 		return
 	}
-	s.routes["GET /metrics"] = route{role: Observe, maxBody: MaxBody}
-	s.mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+	s.table.handle("GET /metrics", route{role: Observe, maxBody: MaxBody}, func(w http.ResponseWriter, r *http.Request) {
 		if c := CallerOf(r.Context()); !slices.Contains(c.Agents, "*") {
 			problem("forbidden", "%s is bound to some agents, and metrics are of all", c.Name).write(w)
 			return
@@ -23,7 +22,7 @@ func (s *Server) metricsRoute() {
 }
 
 // Patterns are the routes that are served, with their methods.
-func (s *Server) Patterns() []string { return slices.Sorted(maps.Keys(s.routes)) }
+func (s *Server) Patterns() []string { return slices.Sorted(maps.Keys(s.table.routes)) }
 
 // A seen is a response whose status is noted.
 type seen struct {
@@ -43,12 +42,8 @@ func (w *seen) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // answered tells of a request that was answered, for the route of this pattern.
 func (s *Server) answered(w *seen, pattern string, began time.Time) {
-	rt, known := s.routes[pattern]
 	took := max(time.Since(began), 1)
-	if !known {
-		pattern = ""
-	}
-	if rt.stream {
+	if s.table.routes[pattern].stream {
 		took = 0
 	}
 	if w.status == 0 {

@@ -14,7 +14,7 @@ import (
 func (s *Server) closeQueries() {
 	for path, item := range s.huma.OpenAPI().Paths {
 		for method, op := range operations(item) {
-			rt := s.routes[method+" "+path]
+			rt := s.table.routes[method+" "+path]
 			rt.closed = true
 			for _, p := range op.Parameters {
 				if p.In == "query" {
@@ -22,7 +22,7 @@ func (s *Server) closeQueries() {
 				}
 			}
 			slices.Sort(rt.query)
-			s.routes[method+" "+path] = rt
+			s.table.routes[method+" "+path] = rt
 		}
 	}
 }
