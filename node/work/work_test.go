@@ -653,10 +653,64 @@ func (w *world) again(run string) int {
 	return 1
 }
 
+// TestARunIsDoneByTheRulesOfItsAgent has a case for each rule of an agent that a run is given, and for what holds without it.
+func TestARunIsDoneByTheRulesOfItsAgent(t *testing.T) {
+	for name, c := range map[string]struct {
+		rules  string
+		deaf   bool
+		outage bool // of forty seconds, while it runs
+		early  bool // it is triggered once before it is due, and fails then
+		ends   string
+	}{
+		"no timeout":       {rules: "", ends: "[committed] of 1 after 2m0s "},
+		"timeout":          {rules: ", timeout: 10s", ends: "[failed] of 1 after 10s timeout"},
+		"no grace":         {rules: ", timeout: 10s", deaf: true, ends: "[failed] of 1 after 20s timeout"},
+		"grace":            {rules: ", timeout: 10s, grace: 3s", deaf: true, ends: "[failed] of 1 after 13s timeout"},
+		"on_lost: stop":    {rules: ", on_lost: stop, ttl: 15s", outage: true, ends: "[failed] of 1 after 20s lost"},
+		"on_lost: keep":    {rules: ", on_lost: keep, ttl: 15s", outage: true, ends: "[committed] of 1 after 2m0s "},
+		"if_failed: keep":  {rules: ", if_failed: keep", early: true, ends: "[failed] of 1 after 2m0s exit"},
+		"if_failed: retry": {rules: ", if_failed: retry", early: true, ends: "[committed] of 2 after 2m0s "},
+	} {
+		inBubble(t, func(t *testing.T, w *world) {
+			w.deaf = c.deaf
+			at := minute(w, 5)
+			run := runID("report", at)
+			w.set(2*time.Minute, func(p dispatch.Permit) int {
+				if c.early && len(w.effects[p.Run]) == 1 {
+					return 3
+				}
+				return 0
+			})
+			f := parse(t, "version: 1\nagents: { report: { schedule: \"@every 5m\", command: [/bin/report]"+c.rules+" } }\n")
+			l := w.start("a", f, settings{})
+			bubble.Pass(2 * time.Second)
+			if c.early {
+				_, err := l.Trigger(t.Context(), "report", ident.AtOccurrence(at))
+				must(t, err)
+			}
+			bubble.Pass(5*time.Minute + 8*time.Second)
+			if c.outage {
+				l.fail(coordtest.Before)
+				bubble.Pass(40 * time.Second)
+				l.fail(coordtest.Fine)
+			}
+			bubble.Pass(3 * time.Minute)
+			l.end()
+			attempts := w.view("report", at).Entry.Attempts
+			last, began := attempts[len(attempts)-1], w.effects[run][len(attempts)-1].at
+			got := fmt.Sprintf("%v of %d after %s %s", w.ends("report", at), len(attempts), last.Ended.Sub(began).Round(time.Second), last.Cause)
+			if got != c.ends {
+				t.Errorf("%s: %s, want %s\n%s", name, got, c.ends, l.said())
+			}
+		})
+	}
+}
+
 func TestARunInDoubtIsBegunAgainOnlyWhereThePolicySays(t *testing.T) {
-	for policy, effects := range map[string]int{"hold": 1, "retry": 2} {
+	for policy, effects := range map[string]int{"hold": 1, "retry": 2, "probe, probe: [/bin/no]": 2, "probe, probe: [/bin/yes]": 1} {
 		inBubble(t, func(t *testing.T, w *world) {
 			f := parse(t, file(", on_doubt: "+policy))
+			w.happens = strings.Contains(policy, "yes")
 			w.set(30*time.Second, nil)
 			l := w.start("a", f, settings{})
 			bubble.Pass(time.Minute + 10*time.Second)
@@ -667,6 +721,9 @@ func TestARunInDoubtIsBegunAgainOnlyWhereThePolicySays(t *testing.T) {
 			l.end()
 			if got := w.count(runID("report", minute(w, 1))); got != effects {
 				t.Errorf("%s: %d effects, want %d\n%s", policy, got, effects, l.said())
+			}
+			if ends := w.ends("report", minute(w, 1)); fmt.Sprint(ends) != map[bool]string{true: "[in doubt]", false: "[committed]"}[policy == "hold"] {
+				t.Errorf("%s: it ended as %v", policy, ends)
 			}
 		})
 	}

@@ -62,6 +62,8 @@ type world struct {
 	effects map[string][]effect // by run id: what was begun
 	takes   time.Duration       // how long an effect takes
 	telling time.Duration       // how long it takes to tell people
+	deaf    bool                // effects do not end when they are told to
+	happens bool                // what a probe says of an effect
 	exit    func(p dispatch.Permit) int
 	fresh   map[string]bool // livenesses of processes that are there
 	proof   bool            // a dead process can be proved to be dead
@@ -168,7 +170,7 @@ func (w *world) start(device string, f *config.File, s settings) *life {
 		Nodes:    func(ctx context.Context) ([]coord.Lease, error) { return w.nodes(ctx, l) },
 		Announce: l.announce,
 		Effect: func(*config.File, config.Agent) work.Effect {
-			return work.Effect{Start: dispatch.StartFunc(l.effect), Failed: func(ctx context.Context, j dispatch.Job, _ dispatch.Result) { l.tell(ctx, j.Run) }}
+			return work.Effect{Start: dispatch.StartFunc(l.effect), Probe: l.probe, Failed: func(ctx context.Context, j dispatch.Job, _ dispatch.Result) { l.tell(ctx, j.Run) }}
 		},
 	}
 	if s.noLog {
@@ -334,6 +336,7 @@ type running struct {
 	once sync.Once
 	done chan struct{}
 	end  dispatch.Ended
+	deaf bool
 }
 
 func (l *life) effect(_ context.Context, p dispatch.Permit) (dispatch.Effect, error) {
@@ -348,8 +351,8 @@ func (l *life) effect(_ context.Context, p dispatch.Permit) (dispatch.Effect, er
 		exit = w.exit(p)
 	}
 	takes := w.takes // exit may have set it
+	e := &running{done: make(chan struct{}), deaf: w.deaf}
 	w.mu.Unlock()
-	e := &running{done: make(chan struct{})}
 	if err := l.step(); err != nil {
 		e.over(dispatch.Ended{ExitCode: -1, Signal: 9})
 		return e, nil
@@ -367,10 +370,14 @@ func (l *life) effect(_ context.Context, p dispatch.Permit) (dispatch.Effect, er
 }
 
 func (e *running) over(end dispatch.Ended) { e.once.Do(func() { e.end = end; close(e.done) }) }
-func (e *running) Stop(cause error)        { e.over(dispatch.Ended{ExitCode: -1, Signal: 15, Stopped: cause}) }
-func (e *running) Kill(cause error)        { e.over(dispatch.Ended{ExitCode: -1, Signal: 9, Stopped: cause}) }
-func (e *running) Done() <-chan struct{}   { return e.done }
-func (e *running) Ended() dispatch.Ended   { return e.end }
+func (e *running) Stop(cause error) {
+	if !e.deaf {
+		e.over(dispatch.Ended{ExitCode: -1, Signal: 15, Stopped: cause})
+	}
+}
+func (e *running) Kill(cause error)      { e.over(dispatch.Ended{ExitCode: -1, Signal: 9, Stopped: cause}) }
+func (e *running) Done() <-chan struct{} { return e.done }
+func (e *running) Ended() dispatch.Ended { return e.end }
 
 // lines keeps what a process told.
 type lines struct{ l *life }
@@ -379,6 +386,12 @@ func (t lines) Write(b []byte) (int, error) {
 	t.l.mu.Lock()
 	defer t.l.mu.Unlock()
 	return t.l.told.Write(b)
+}
+
+func (l *life) probe(context.Context, dispatch.Permit) (happened, known bool, err error) {
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	return l.w.happens, true, nil
 }
 
 // tell tells people of a run that failed.
