@@ -55,7 +55,7 @@ func (s *slot) idle() bool { return s.run == "" && !s.busy && !s.noting && !s.lo
 // apply takes over a file.
 func (w *Worker) apply(f *config.File) {
 	w.file = f
-	*w.rate = *due.NewRate(f.CatchUpRate.N, f.CatchUpRate.Per)
+	w.rate.Set(f.CatchUpRate.N, f.CatchUpRate.Per)
 	var scheduled []string
 	in := map[string]bool{}
 	for _, a := range f.Agents {

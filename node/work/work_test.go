@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -756,6 +757,49 @@ func TestAReloadIsTakenWithoutTouchingWhatRuns(t *testing.T) {
 			t.Errorf("what came due while it was not in the file: %v", ends)
 		}
 	})
+}
+
+func TestWhatIsCaughtUpIsSpacedOutOverAllAgentsAlsoAfterAReload(t *testing.T) {
+	of := func(rate string) string {
+		text := "version: 1\ncatchup_rate: " + rate + "\nagents:\n"
+		for i := range 8 {
+			text += fmt.Sprintf("  agent-%d: { schedule: \"@hourly\", command: [/bin/true] }\n", i)
+		}
+		return text
+	}
+	for name, c := range map[string]struct {
+		first, then string          // the rates; then from 25 s on
+		begun       []time.Duration // after the start
+	}{
+		"the same":  {"6/m", "6/m", []time.Duration{0, 10, 20, 30, 40, 50, 60, 70}},
+		"slower":    {"6/m", "2/m", []time.Duration{0, 10, 20, 50, 80, 110, 140, 170}},
+		"faster":    {"2/m", "12/m", []time.Duration{0, 25, 30, 35, 40, 45, 50, 55}},
+		"none then": {"2/m", "none", []time.Duration{0, 25, 25, 25, 25, 25, 25, 25}},
+		"none":      {"none", "6/m", []time.Duration{0, 0, 0, 0, 0, 0, 0, 0}},
+	} {
+		inBubble(t, func(t *testing.T, w *world) {
+			l := w.start("a", parse(t, of(c.first)), settings{})
+			bubble.Pass(time.Minute)
+			l.end()
+			bubble.Pass(2*time.Hour + 10*time.Minute)
+			began := time.Now()
+			l = w.start("a", parse(t, of(c.first)), settings{})
+			bubble.Pass(25 * time.Second)
+			must(t, l.Reload(t.Context(), parse(t, of(c.then))))
+			bubble.Pass(5 * time.Minute)
+			l.end()
+			var begun []time.Duration
+			for _, all := range w.effects {
+				for _, e := range all {
+					begun = append(begun, e.at.Sub(began).Round(time.Second)/time.Second)
+				}
+			}
+			slices.Sort(begun)
+			if !slices.Equal(begun, c.begun) {
+				t.Errorf("%s: begun after %d s, want %d", name, begun, c.begun)
+			}
+		})
+	}
 }
 
 func TestWhatIsMissedIsOnDiskBeforeTheNextBegins(t *testing.T) {
