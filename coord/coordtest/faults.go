@@ -1,6 +1,7 @@
 package coordtest
 
 import (
+	"context"
 	"errors"
 	"slices"
 
@@ -197,6 +198,65 @@ var calls = []call{
 				}
 			}
 	}},
+	{"Evict", func(e *env, c coord.Coordinator) (func(coord.Coordinator) (bool, error), func()) {
+		evicted, l := e.holder("d2")
+		theft := e.theft("d1", 1)
+		theft.Force = true
+		return func(c coord.Coordinator) (bool, error) {
+				err := c.Evict(e.ctx, theft)
+				return err == nil, err
+			}, func() {
+				e.refused(evicted, question(l, 1), coord.ErrNotHeld)
+				next, held := e.current(c)
+				if !held {
+					next = e.acquire(c, "d1")
+				}
+				if next.Epoch != 2 || next.Device != "d1" {
+					e.Errorf("next holder %+v", next)
+				}
+			}
+	}},
+	{"Pause", func(e *env, c coord.Coordinator) (func(coord.Coordinator) (bool, error), func()) {
+		l := e.acquire(c, "d1")
+		return func(c coord.Coordinator) (bool, error) {
+			err := c.Pause(e.ctx, agent, coord.Gate{By: "ana", Reason: "x"})
+			return err == nil, err
+		}, func() { e.refused(c, question(l, 1), coord.ErrPaused) }
+	}},
+	{"Resume", func(e *env, c coord.Coordinator) (func(coord.Coordinator) (bool, error), func()) {
+		l := e.acquire(c, "d1")
+		e.ok(c.Pause(e.ctx, agent, coord.Gate{By: "ana", Reason: "x"}))
+		n := 0
+		return func(c coord.Coordinator) (bool, error) {
+			err := c.Resume(e.ctx, agent)
+			return err == nil, err
+		}, func() { n++; e.begin(c, l, n) }
+	}},
+	{"SetRecovery", func(e *env, c coord.Coordinator) (func(coord.Coordinator) (bool, error), func()) {
+		l := e.acquire(c, "d1")
+		return func(c coord.Coordinator) (bool, error) {
+			err := c.SetRecovery(e.ctx, coord.Gate{By: "ana", Reason: "x"})
+			return err == nil, err
+		}, func() { e.refused(c, question(l, 1), coord.ErrRecovery) }
+	}},
+	{"LiftRecovery", func(e *env, c coord.Coordinator) (func(coord.Coordinator) (bool, error), func()) {
+		l := e.acquire(c, "d1")
+		e.ok(c.SetRecovery(e.ctx, coord.Gate{By: "ana", Reason: "x"}))
+		g, _, err := c.Recovery(e.ctx)
+		e.ok(err)
+		lifted := false
+		return func(c coord.Coordinator) (bool, error) {
+				err := c.LiftRecovery(e.ctx, g)
+				return err == nil, err
+			}, func() {
+				if !lifted { // and then a later gate is set, which nothing lifts
+					e.begin(c, l, 1)
+					e.ok(c.SetRecovery(e.ctx, coord.Gate{By: "ben", Reason: "y"}))
+				}
+				lifted = true
+				e.refused(c, question(l, 2), coord.ErrRecovery)
+			}
+	}},
 }
 
 var givenUp = []test{
@@ -245,6 +305,41 @@ var givenUp = []test{
 				e.Errorf("held: %+v", l)
 			}
 		}
+	}},
+	{"an eviction given up takes nothing from the next holder, whenever it arrives", func(e *env) {
+		for n, fault := range []Fault{Before, After, Late} {
+			c, l := e.holder("d1")
+			theft := e.theft("d2", l.Epoch)
+			theft.Force = true
+			f := Faulty(e.process("d2"), once("Evict", fault))
+			if f.Evict(e.ctx, theft) == nil {
+				e.Fatal("no fault")
+			}
+			if fault != After {
+				e.ok(c.Release(e.ctx, agent, "d1", l.Epoch))
+			}
+			next := e.acquire(c, "d1")
+			f.Deliver()
+			e.heldBy(c, next, false)
+			e.begin(c, next, n)
+			e.ok(c.Release(e.ctx, agent, "d1", next.Epoch))
+		}
+	}},
+	{"a call whose context ended before it does nothing later", func(e *env) {
+		c, l := e.holder("d1")
+		e.ok(c.Pause(e.ctx, agent, coord.Gate{By: "ana", Reason: "x"}))
+		e.ok(c.SetRecovery(e.ctx, coord.Gate{By: "ana", Reason: "x"}))
+		theft := e.theft("d1", l.Epoch)
+		theft.Force = true
+		over, cancel := context.WithCancel(e.ctx)
+		cancel()
+		e.is(c.Resume(over, agent), coord.ErrNotSent)
+		e.is(c.LiftRecovery(over, coord.Gate{By: "ana", Reason: "x"}), coord.ErrNotSent)
+		e.is(c.Evict(over, theft), coord.ErrNotSent)
+		e.heldBy(c, l, false)
+		e.refused(c, question(l, 1), coord.ErrRecovery)
+		e.ok(c.LiftRecovery(e.ctx, coord.Gate{By: "ana", Reason: "x"}))
+		e.refused(c, question(l, 1), coord.ErrPaused)
 	}},
 	{"giving up what was never asked for touches nothing", func(e *env) {
 		c, l := e.holder("d1")

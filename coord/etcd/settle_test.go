@@ -353,3 +353,49 @@ func TestAnAcquireThatLostToARevivalCannotLandLater(t *testing.T) {
 		t.Errorf("the holder lost its lease to the poison: %v", err)
 	}
 }
+
+// What a person gave up acts on what was judged then, and never on what another person or holder did after.
+func TestAResumeOrAnEvictionThatArrivesLateTouchesNothingLater(t *testing.T) {
+	t.Parallel()
+	cl := three(t)
+	ns := namespace()
+	client, kv := slow(t, cl)
+	late, other := process(t, client, ns), process(t, cl.Client(t), ns)
+	l := acquire(t, other, "d1")
+	theft := coord.Theft{Request: request("a", "d2"), By: "ana", Reason: "x", Epoch: l.Epoch, Force: true}
+	gate := func(reason string) coord.Gate { return coord.Gate{By: "ana", Reason: reason} }
+	must(t, other.Pause(bounded(t), "a", gate("first")))
+	must(t, other.SetRecovery(bounded(t), gate("first")))
+	for what, send := range map[string]func(context.Context) error{
+		"resume": func(ctx context.Context) error { return late.Resume(ctx, "a") },
+		"lift":   func(ctx context.Context) error { return late.LiftRecovery(ctx, gate("x")) },
+		"evict":  func(ctx context.Context) error { return late.Evict(ctx, theft) },
+	} {
+		h := hold()
+		kv.next(h.plan)
+		wantErr(t, send(h.briefly(t)), coord.ErrIndeterminate)
+		kv.next(nil)
+		switch what {
+		case "resume":
+			must(t, other.Resume(bounded(t), "a"))
+			must(t, other.Pause(bounded(t), "a", gate("second")))
+		case "lift":
+			must(t, other.LiftRecovery(bounded(t), gate("x")))
+			must(t, other.SetRecovery(bounded(t), gate("second")))
+		case "evict":
+			must(t, other.Release(bounded(t), "a", "d1", l.Epoch))
+			l = acquire(t, other, "d1")
+		}
+		if h.deliver(t) != 0 {
+			t.Errorf("the late %s was carried out", what)
+		}
+	}
+	v, err := other.Look(bounded(t), coord.Question{Agent: "a", Run: runID("a", "1")})
+	must(t, err)
+	if v.Paused == nil || v.Paused.Reason != "second" || v.Recovery == nil || v.Recovery.Reason != "second" {
+		t.Errorf("Look shows gates %v, %v, want the second ones", v.Paused, v.Recovery)
+	}
+	if now, held, err := other.Current(bounded(t), "a"); err != nil || !held || now.Handle != l.Handle {
+		t.Errorf("Current gave %+v, %v, %v, want %+v", now, held, err, l)
+	}
+}
