@@ -14,7 +14,7 @@ NESTED     = $(patsubst %/go.mod,%,$(wildcard */go.mod */*/go.mod))
 # Packages with a crash matrix. The tests take a part of it; SYNCNODE_CRASH=full takes every call, kill and loss, and many more seeds.
 CRASHING   = ./internal/faultfs ./journal ./journal/index ./checkpoint ./identity ./relay/dir ./session
 
-.PHONY: help check test lint race race-all fuzz bench crash fleet soak cluster compose nested full build image
+.PHONY: help check test lint race race-all fuzz decade bench crash fleet soak cluster compose nested full build image
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ race-all: race ## race detector on everything, what embeds etcd one package at a
 
 fuzz: ## every fuzz target for FUZZTIME
 	@FUZZTIME=$(FUZZTIME) GO="$(GO)" sh internal/ci/fuzz.sh
+
+decade: ## schedules against a walk by minute over ten years of thirty zones
+	SYNCNODE_DECADE=1 $(GO) test -count=1 -run '^TestEveryMinuteOfThirtyZones' ./schedule
 
 bench: ## all benchmarks once, to be compared by benchstat
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./...

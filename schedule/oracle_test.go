@@ -231,7 +231,7 @@ func (w *walk) expect(c calendar, d drawn) []int {
 	return fires
 }
 
-// full says whether the walk is over ten years and many specs, as `make full` has it.
+// full says whether the walk is over ten years and many specs, as `make decade` and `make full` have it.
 func full() bool { return os.Getenv("SYNCNODE_DECADE") != "" }
 
 func TestEveryMinuteOfThirtyZonesGivesTheSameOccurrences(t *testing.T) {
