@@ -123,17 +123,7 @@ func (f *execFlags) run(cmd *cobra.Command, args []string) error {
 	if in, ok := cmd.InOrStdin().(*os.File); ok {
 		x.stdin = in
 	}
-	digest, spool, err := readInput(f.input, x.stdin)
-	if err != nil {
-		return err
-	}
-	if spool != nil {
-		defer spool.Close()
-		x.stdin = spool
-	}
-	job.Input = digest
-	result := x.do(cmd.Context(), job)
-	return x.tell(job, result)
+	return x.tell(job, x.do(cmd.Context(), job))
 }
 
 // An execution is one exec from the first question to the last word.
@@ -163,6 +153,15 @@ func (x *execution) do(ctx context.Context, job dispatch.Job) dispatch.Result {
 		routing.Go(func() { child.ReapOrphans(ctx) })
 	}
 
+	in, err := awaitInput(ctx, x.flags.input, x.stdin)
+	if err != nil {
+		return notRun(err)
+	}
+	if in.spool != nil {
+		defer in.spool.Close()
+		x.stdin = in.spool
+	}
+	job.Input = in.digest
 	if outer := os.Getenv("SYNCNODE_RUN_ID"); outer != "" && len(x.flags.endpoints) == 0 {
 		x.say("this is inside run %s, which hands on no flags: without --endpoints only this host is asked", outer)
 	}

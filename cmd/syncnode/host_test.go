@@ -26,6 +26,8 @@ type host struct {
 	args []string
 	env  []string
 
+	stdin *os.File // of its processes; nil: none
+
 	ahead   string   // how far the wall clock of its nodes is ahead
 	nodeEnv []string // what its nodes find in their environment besides
 }
@@ -72,6 +74,9 @@ func (h host) start(args ...string) *process {
 	p.cmd.Dir = h.work
 	p.cmd.Env = append(append(cleanEnv(), "XDG_STATE_HOME="+h.dir), h.env...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.err
+	if h.stdin != nil {
+		p.cmd.Stdin = h.stdin
+	}
 	p.cmd.WaitDelay = patience
 	if err := p.cmd.Start(); err != nil {
 		h.t.Errorf("start: %v", err)
