@@ -22,6 +22,7 @@ type Run struct {
 	Run        string    `json:"run_id"`
 	Occurrence string    `json:"occurrence,omitempty"`
 	State      string    `json:"state" enum:"free,running,in doubt,failed,committed"`
+	Commits    int       `json:"commits,omitempty" doc:"How often it committed, if that is more than once: what it does may have happened that often"`
 	Cause      string    `json:"cause,omitempty"`
 	Device     string    `json:"device,omitempty"`
 	Epoch      uint64    `json:"epoch,omitempty"`
@@ -234,7 +235,7 @@ func getRun(ctx context.Context, n *Node, in *runIn) (*runOut, error) {
 // runOf shows a run, with the attempt that its state rests on.
 func runOf(v coord.View) Run {
 	e := v.Entry
-	r := Run{Agent: e.Agent, Run: e.Run, Occurrence: e.Occurrence, State: string(v.State), Since: v.Since(), Input: e.Input}
+	r := Run{Agent: e.Agent, Run: e.Run, Occurrence: e.Occurrence, State: string(v.State), Commits: e.Double(), Since: v.Since(), Input: e.Input}
 	for _, a := range e.Attempts {
 		r.Attempts = append(r.Attempts, Attempt{ID: a.ID, Device: a.Device, Epoch: uint64(a.Epoch), State: string(a.State),
 			Alive: a.State == coord.Open && v.Alive[a.Liveness], Cause: a.Cause, Exit: a.Exit, Begun: a.Begun, Ended: a.Ended,

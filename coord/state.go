@@ -28,6 +28,20 @@ func (v View) Deciding() (Attempt, bool) {
 	return v.Entry.Last(func(a Attempt) bool { return a.State == want })
 }
 
+// Double is how often the run committed, if that is more than once: what it does may have happened that often. Else it is 0.
+func (e Entry) Double() int {
+	n := 0
+	for _, a := range e.Attempts {
+		if a.State == Committed {
+			n++
+		}
+	}
+	if n < 2 {
+		return 0
+	}
+	return n
+}
+
 // Permitted reports whether the run is free and a person permits one more attempt of it, after one that failed.
 func (v View) Permitted() bool {
 	_, yes := v.Entry.Last(func(a Attempt) bool { return a.State == Failed && a.Permitted })

@@ -210,7 +210,7 @@ func (p *process) prints(text string) {
 // A shown is what `run show -o json` prints.
 type shown struct {
 	State, Cause, Device, Since, Next string
-	Epoch                             int
+	Epoch, Commits                    int
 	Attempts                          []struct{ State, Cause, Device string }
 }
 

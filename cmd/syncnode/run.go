@@ -21,6 +21,7 @@ type runRow struct {
 	Run        string       `json:"run_id"`
 	Occurrence string       `json:"occurrence,omitempty"`
 	State      string       `json:"state"`
+	Commits    int          `json:"commits,omitempty"` // of a double, two or more
 	Cause      string       `json:"cause,omitempty"`
 	Device     string       `json:"device,omitempty"`
 	Epoch      uint64       `json:"epoch,omitempty"`
@@ -62,7 +63,7 @@ func rfc3339(t time.Time) string {
 }
 
 func runRowOf(v coord.View) runRow {
-	r := runRow{Agent: v.Entry.Agent, Run: v.Entry.Run, Occurrence: v.Entry.Occurrence, State: string(v.State), Input: v.Entry.Input}
+	r := runRow{Agent: v.Entry.Agent, Run: v.Entry.Run, Occurrence: v.Entry.Occurrence, State: string(v.State), Commits: v.Entry.Double(), Input: v.Entry.Input}
 	for _, a := range v.Entry.Attempts {
 		r.Attempts = append(r.Attempts, attemptRow{
 			ID: a.ID, Device: a.Device, Epoch: uint64(a.Epoch), State: string(a.State), Alive: a.State == coord.Open && v.Alive[a.Liveness],
@@ -79,6 +80,9 @@ func runRowOf(v coord.View) runRow {
 }
 
 func nextForRun(v coord.View) string {
+	if n := v.Entry.Double(); n > 0 {
+		return fmt.Sprintf("it committed %d times, so what it does may have happened that often: compare the committed attempts with what you find, and undo what is too much; it will not be run again", n)
+	}
 	switch v.State {
 	case coord.RunInDoubt:
 		return fmt.Sprintf("nobody alive saw how it ended: find out, then `syncnode run resolve %s --as committed|failed --reason TEXT`", v.Entry.Run)
@@ -316,7 +320,7 @@ func newRunShow() *cobra.Command {
 
 func printRun(cmd *cobra.Command, out outputFlag, r runRow) error {
 	var text strings.Builder
-	fmt.Fprintf(&text, "run         %s\nagent       %s\noccurrence  %s\nstate       %s", r.Run, r.Agent, plain(dash(r.Occurrence)), r.State)
+	fmt.Fprintf(&text, "run         %s\nagent       %s\noccurrence  %s\nstate       %s", r.Run, r.Agent, plain(dash(r.Occurrence)), r.shown())
 	if r.Cause != "" {
 		fmt.Fprintf(&text, " (%s)", r.Cause)
 	}

@@ -48,6 +48,32 @@ func TestSinceIsATimeThatHasGoneByOrAnInstant(t *testing.T) {
 	}
 }
 
+func TestTwoCommitsAreShownAsADouble(t *testing.T) {
+	t.Parallel()
+	v := coord.View{Found: true, State: coord.RunCommitted, Entry: coord.Entry{Agent: "a", Run: "r", Attempts: []coord.Attempt{
+		{ID: "x", State: coord.Committed}, {ID: "y", State: coord.Failed}, {ID: "z", State: coord.Committed}}}}
+	once := v
+	once.Entry.Attempts = v.Entry.Attempts[:2]
+	for _, c := range []struct {
+		view       coord.View
+		text, json string
+		not        string
+	}{
+		{v, "state       committed, 2 times\n", `"state":"committed","commits":2,`, "it is done"},
+		{once, "state       committed\n", `"state":"committed","attempts"`, "times"},
+	} {
+		for format, want := range map[string]string{"text": c.text, "json": c.json} {
+			var out bytes.Buffer
+			cmd := &cobra.Command{}
+			cmd.SetOut(&out)
+			must(t, printRun(cmd, outputFlag{format}, runRowOf(c.view)))
+			if !strings.Contains(out.String(), want) || strings.Contains(out.String(), c.not) {
+				t.Errorf("shown as\n%s\nwant %q in it, and not %q", &out, want, c.not)
+			}
+		}
+	}
+}
+
 func TestARunShowsWhoBeganItAndWhetherThatProcessIsThere(t *testing.T) {
 	t.Parallel()
 	for want, a := range map[string]coord.Attempt{

@@ -28,10 +28,13 @@ func missedRow(g missed.Gap, device string) runRow {
 	return r
 }
 
-// shown is the state of a row in a table.
+// shown is the state of a row as people read it.
 func (r runRow) shown() string {
-	if r.Open {
+	switch {
+	case r.Open:
 		return r.State + ", open"
+	case r.Commits > 0:
+		return fmt.Sprintf("%s, %d times", r.State, r.Commits)
 	}
 	return r.State
 }

@@ -183,7 +183,9 @@ var finishes = []test{
 		e.finish(other, two, coord.Committed)
 		e.finish(c, one, coord.Committed)
 		e.finish(c, one, coord.Committed)
-		e.shows(c, 1, coord.RunCommitted, coord.Committed, coord.Committed)
+		if v := e.shows(c, 1, coord.RunCommitted, coord.Committed, coord.Committed); v.Entry.Double() != 2 {
+			e.Errorf("it is no double: %+v", v.Entry)
+		}
 	}},
 	{"a commit leaves another open attempt as evidence", func(e *env) {
 		c, l := e.holder("d1")
