@@ -116,3 +116,38 @@ func TestALeaseIsPickedUpAgainWithProofOfDeathOnly(t *testing.T) {
 		t.Errorf("the next grant is\n%swant epoch 2", p.out.String())
 	}
 }
+
+// Also what people may do by force to a run of another process, and what is refused without it.
+func TestARunTakenAwayByForceThatGoesOnIsADouble(t *testing.T) {
+	thorough.Only(t)
+	t.Parallel()
+	fleet := hosts(t, 2, common.get(t).Endpoints())
+	a, b := fleet[0], fleet[1]
+	p := a.start("exec", "--agent", "double", "--occurrence", "k", "--ttl", "300s", "--on-lost", "keep", "--", "sh", "-c", beats)
+	a.pid("c")
+	resolve := []string{"run", "resolve", "--agent", "double", "--occurrence", "k", "--as", "failed", "--reason", "it hangs"}
+	release := []string{"lease", "release", "double", "--epoch", "1", "--reason", "it hangs"}
+	b.call(resolve...).want(1, "is alive, nothing was changed", "--force")
+	b.call(release...).want(1)
+	if s := b.show("double", "k"); s.State != "running" || s.Epoch != 1 {
+		t.Errorf("refusals touched the run: %+v", s)
+	}
+	b.call(append(resolve, "--force")...).want(0)
+	if s := b.show("double", "k"); s.State != "free" || len(s.Attempts) != 1 || s.Attempts[0].State != "void" {
+		t.Errorf("after resolve by force: %+v, want free with a void attempt", s)
+	}
+	b.call("exec", "--agent", "double", "--occurrence", "k", "--", "touch", "ran").want(110, "the agent is busy")
+	b.call(append(release, "--force")...).want(0)
+	b.call("exec", "--agent", "double", "--occurrence", "k", "--", "touch", "ran").want(0, "was run: committed at epoch 2")
+	if s := b.show("double", "k"); s.State != "committed" || s.Commits != 0 {
+		t.Errorf("after one commit: %+v", s)
+	}
+	a.touch("go") // the first one goes on, as --on-lost keep says
+	p.want(0, "was run: committed at epoch 1")
+	if s := b.show("double", "k"); s.State != "committed" || s.Commits != 2 || !strings.Contains(s.Next, "committed 2 times") {
+		t.Errorf("run show: %+v, want a double, and what next", s)
+	}
+	if out := string(b.looks("run", "list", "--agent", "double")); !strings.Contains(out, "committed, 2 times") {
+		t.Errorf("run list prints\n%s\nwant a double", out)
+	}
+}
