@@ -41,20 +41,6 @@ import (
 	"github.com/syncnode/syncnode/node/events"
 )
 
-// Limits.
-const (
-	MaxBody        = 1 << 20
-	MaxConnections = 1024
-	MaxRequests    = 256 // at one time; watchers count for themselves
-	MaxWatchers    = 64
-	// RequestTime bounds a request that is no stream.
-	RequestTime = 60 * time.Second
-	// BodyTime bounds the arrival of a body.
-	BodyTime = 10 * time.Second
-	// WriteTime bounds each write to a stream.
-	WriteTime = 10 * time.Second
-)
-
 // A Ledger is what the API asks about runs and agents. A coord.Coordinator has it.
 type Ledger interface {
 	Look(ctx context.Context, q coord.Question) (coord.View, error)
@@ -135,6 +121,7 @@ type Config struct {
 // A Server answers requests.
 type Server struct {
 	cfg   Config
+	most  limits
 	log   *slog.Logger
 	table *table
 	huma  huma.API
@@ -161,7 +148,10 @@ var errDetached = errors.New("api: the node is going down")
 var setup sync.Once
 
 // New returns a Server.
-func New(cfg Config) *Server {
+func New(cfg Config) *Server { return within(cfg, usual) }
+
+// within returns a Server with limits.
+func within(cfg Config, most limits) *Server {
 	setup.Do(func() { // huma has these for the whole program
 		huma.NewError = func(status int, msg string, errs ...error) huma.StatusError { return ofHuma(status, msg, errs...) }
 		huma.NewErrorWithContext = func(hc huma.Context, status int, msg string, errs ...error) huma.StatusError {
@@ -172,8 +162,8 @@ func New(cfg Config) *Server {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{cfg: cfg, log: cfg.Logger, table: &table{http.NewServeMux(), map[string]route{}},
-		busy: make(chan struct{}, MaxRequests), watch: make(chan struct{}, MaxWatchers)}
+	s := &Server{cfg: cfg, most: most, log: cfg.Logger, table: &table{http.NewServeMux(), map[string]route{}},
+		busy: make(chan struct{}, most.Requests), watch: make(chan struct{}, most.Watchers)}
 	s.live, s.end = context.WithCancel(context.Background())
 	hc := huma.DefaultConfig("syncnode", cfg.Version)
 	hc.Info.Description = "Runs that begin at most once: claim, fence, act, commit. docs/operations.md, section The API, says how."

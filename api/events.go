@@ -43,11 +43,12 @@ type watcher struct {
 	may   func(events.Event) bool
 	ring  *events.Ring
 	where events.Cursor
+	write time.Duration // bounds each
 }
 
 func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	caller, agent := CallerOf(r.Context()), r.URL.Query().Get("agent")
-	out := &watcher{w: w, rc: http.NewResponseController(w), ring: s.cfg.Events, where: s.cfg.Events.Now(), may: func(e events.Event) bool {
+	out := &watcher{w: w, rc: http.NewResponseController(w), write: s.most.Write, ring: s.cfg.Events, where: s.cfg.Events.Now(), may: func(e events.Event) bool {
 		return (agent == "" || e.Agent == agent) && caller.MayAgent(e.Agent)
 	}}
 	w.Header().Set("Content-Type", "text/event-stream")
@@ -101,7 +102,7 @@ func (o *watcher) gap() []byte {
 }
 
 func (o *watcher) send(b []byte) error {
-	_ = o.rc.SetWriteDeadline(time.Now().Add(WriteTime)) // a test's writer has none
+	_ = o.rc.SetWriteDeadline(time.Now().Add(o.write)) // a test's writer has none
 	if _, err := o.w.Write(b); err != nil {
 		return err
 	}

@@ -23,6 +23,21 @@ func OverLoopback(r *http.Request) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), peerKey{}, peer{loopback: true}))
 }
 
+// Limits are what clients may take.
+type Limits = limits
+
+// Within is a server whose limits are changed.
+func Within(cfg Config, change func(*Limits)) *Server {
+	most := usual
+	change(&most)
+	return within(cfg, most)
+}
+
+// ListenWithin opens an address as the server's limits are.
+func (s *Server) ListenWithin(a Address, sec Security) (*Listener, error) {
+	return listen(a, sec, s.most.Connections)
+}
+
 // Routes are all patterns with their roles.
 func (s *Server) Routes() map[string]Role {
 	all := map[string]Role{}

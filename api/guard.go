@@ -88,7 +88,7 @@ func (s *Server) limited(w http.ResponseWriter, r *http.Request, rt route) {
 	}
 	p := rt.queried(r.URL.RawQuery)
 	if p == nil {
-		p = bounded(w, r, rt)
+		p = bounded(w, r, rt, s.most.Body)
 	}
 	if p != nil {
 		p.refuse(w, r)
@@ -97,9 +97,9 @@ func (s *Server) limited(w http.ResponseWriter, r *http.Request, rt route) {
 	ctx := r.Context()
 	if !rt.stream {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, RequestTime)
+		ctx, cancel = context.WithTimeout(ctx, s.most.Request)
 		defer cancel()
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(RequestTime + WriteTime)) // a test's writer has none
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.most.Request + s.most.Write)) // a test's writer has none
 	}
 	if rt.needs {
 		a, ok := s.enter()
@@ -117,7 +117,7 @@ func (s *Server) limited(w http.ResponseWriter, r *http.Request, rt route) {
 }
 
 // bounded reads the body of a route of ours, and has that of a mounted one bounded.
-func bounded(w http.ResponseWriter, r *http.Request, rt route) *Problem {
+func bounded(w http.ResponseWriter, r *http.Request, rt route, within time.Duration) *Problem {
 	rc := http.NewResponseController(w)
 	under := w
 	if noted, ok := w.(*seen); ok {
@@ -127,9 +127,11 @@ func bounded(w http.ResponseWriter, r *http.Request, rt route) *Problem {
 	if rt.raw {
 		return nil
 	}
-	_ = rc.SetReadDeadline(time.Now().Add(BodyTime)) // a test's writer has none
+	_ = rc.SetReadDeadline(time.Now().Add(within)) // a test's writer has none
 	body, err := io.ReadAll(r.Body)
-	_ = rc.SetReadDeadline(time.Time{})
+	if err == nil {
+		_ = rc.SetReadDeadline(time.Time{}) // else it stands: the answer does not wait for what is missing
+	}
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
 		return problem("too-large", "the body is larger than %d bytes", rt.maxBody)
 	}

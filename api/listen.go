@@ -83,13 +83,15 @@ type Listener struct {
 }
 
 // Listen opens an address. A socket has mode 0600 from its first moment, and one that a dead process left is replaced.
-func Listen(a Address, sec Security) (*Listener, error) {
+func Listen(a Address, sec Security) (*Listener, error) { return listen(a, sec, usual.Connections) }
+
+func listen(a Address, sec Security, connections int) (*Listener, error) {
 	if a.Unix != "" {
 		l, err := listenUnix(a.Unix)
 		if err != nil {
 			return nil, fmt.Errorf("listen on %s: %w", a, err)
 		}
-		return &Listener{Listener: netutil.LimitListener(l, MaxConnections), addr: a}, nil
+		return &Listener{Listener: netutil.LimitListener(l, connections), addr: a}, nil
 	}
 	if !a.Loopback() && !sec.Tokens && !sec.mutual() {
 		return nil, fmt.Errorf("listen on %s: %w", a, ErrExposed)
@@ -102,7 +104,7 @@ func Listen(a Address, sec Security) (*Listener, error) {
 		l.Close()
 		return nil, fmt.Errorf("listen on %s: it is the address %s, which others can reach", a, ip)
 	}
-	l = netutil.LimitListener(l, MaxConnections)
+	l = netutil.LimitListener(l, connections)
 	if sec.TLS != nil {
 		l = tls.NewListener(l, sec.TLS)
 	}
@@ -237,7 +239,7 @@ func (s *Server) Serve(ctx context.Context, listeners ...*Listener) error {
 	servers := make([]*http.Server, len(listeners))
 	for i, l := range listeners {
 		servers[i] = &http.Server{
-			Handler: s, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: RequestTime, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
+			Handler: s, ReadHeaderTimeout: s.most.HeaderTime, ReadTimeout: s.most.Request, IdleTimeout: s.most.Idle, MaxHeaderBytes: s.most.Header,
 			ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 				return context.WithValue(ctx, peerKey{}, l.peer(c))
 			},

@@ -1,7 +1,6 @@
 package api_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -42,7 +41,7 @@ func listening(t *testing.T, s *api.Server, addr string, sec api.Security) (net.
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := api.Listen(a, sec)
+	l, err := s.ListenWithin(a, sec)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,34 +197,5 @@ func TestACertificateSaysWhoAClientIs(t *testing.T) {
 		if code := get(t, client(nil), url+"/livez"); code != 200 {
 			t.Errorf("a probe without a certificate gets %d", code)
 		}
-	}
-}
-
-func TestSlowAndEndlessClientsAreDropped(t *testing.T) {
-	path := filepath.Join(shortDir(t), "node.sock")
-	s := api.New(api.Config{})
-	listening(t, s, "unix:"+path, api.Security{})
-	c, err := net.Dial("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	// A header without an end is cut at its limit, or its sender after five seconds.
-	c.SetDeadline(time.Now().Add(time.Minute))
-	fmt.Fprint(c, "GET /livez HTTP/1.1\r\nHost: x\r\n")
-	go func() {
-		junk := bytes.Repeat([]byte("x"), 4096)
-		for {
-			if _, err := fmt.Fprintf(c, "X-%d: %s\r\n", time.Now().UnixNano(), junk); err != nil {
-				return
-			}
-		}
-	}()
-	answer, err := io.ReadAll(c)
-	if ne, ok := errors.AsType[net.Error](err); ok && ne.Timeout() {
-		t.Error("it is read for ever")
-	}
-	if len(answer) > 0 && !bytes.Contains(answer, []byte(" 431 ")) {
-		t.Errorf("answered %.100q", answer)
 	}
 }
