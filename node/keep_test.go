@@ -23,6 +23,7 @@ import (
 	"github.com/syncnode/syncnode/oplog"
 	"github.com/syncnode/syncnode/relay"
 	"github.com/syncnode/syncnode/relay/memory"
+	"github.com/syncnode/syncnode/relay/relaytest"
 	"github.com/syncnode/syncnode/session"
 )
 
@@ -40,20 +41,26 @@ type member struct {
 func anchored(t *testing.T, device string, r relay.Relay) *member {
 	t.Helper()
 	m := &member{t: t, dir: t.TempDir()}
-	j, err := journal.Open(t.Context(), journal.Config{Dir: filepath.Join(m.dir, "journal"), Device: device, SegmentBytes: 4000})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = j.Close() })
-	m.Session, err = session.Open(t.Context(), session.Config{Device: device, Journal: j, Checkpoints: &checkpoint.Store{Dir: filepath.Join(m.dir, "checkpoints")}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m.open(device)
 	p := coordmemory.New(coordmemory.Config{}).Process(coord.Process{})
 	m.cfg = node.Config{Device: device, Session: m, Keeper: m, Watcher: m, Settler: &settler{}, Leases: p, Runs: p,
 		Relays: map[string]relay.Relay{"memory": r}, CheckpointEvery: 40, StateFile: filepath.Join(m.dir, "node.json"),
 		Logger: slog.New(slog.NewTextHandler(&m.log, nil))}
 	return m
+}
+
+// open opens the session, or opens it anew, as another process does.
+func (m *member) open(device string) {
+	m.t.Helper()
+	j, err := journal.Open(m.t.Context(), journal.Config{Dir: filepath.Join(m.dir, "journal"), Device: device, SegmentBytes: 4000})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.t.Cleanup(func() { _ = j.Close() })
+	m.Session, err = session.Open(m.t.Context(), session.Config{Device: device, Journal: j, Checkpoints: &checkpoint.Store{Dir: filepath.Join(m.dir, "checkpoints")}})
+	if err != nil {
+		m.t.Fatal(err)
+	}
 }
 
 // start runs a node; it may be stopped and started again.
@@ -411,6 +418,54 @@ func TestARelayThatWasPutBackFromYesterdayUnderItsNameIsToldOnce(t *testing.T) {
 		m.stop()
 		if got := strings.Count(m.log.String(), "the relay lost ops"); got != 1 || !strings.Contains(m.log.String(), "lacks_ops_of=d2") {
 			t.Errorf("told %d times, want once, of d2\n%s", got, m.log.String())
+		}
+	})
+}
+
+func TestARelayThatDropsWhatItAnswersForIsToldOnceAndSoIsItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := relaytest.NewLiar(memory.New(memory.Config{}))
+		m := anchored(t, "d1", r).start()
+		writing := func(n int) {
+			for ; n > 0; n-- {
+				write(t, m.Session, n)
+				bubble.Pass(10 * time.Second)
+			}
+		}
+		writing(10)
+		r.Tell(relaytest.Lie{Push: func([]oplog.Op) []oplog.Op { return nil }})
+		writing(10)
+		bubble.Pass(10 * time.Minute)
+		r.Tell(relaytest.Lie{})
+		writing(10)
+		bubble.Pass(time.Minute)
+		m.stop()
+		log := m.log.String()
+		lost, over, ok := strings.Cut(log, "the relay has the ops again that it lacked")
+		if !ok || strings.Count(lost, "the relay lost ops") != 1 || !strings.Contains(lost, "lacks_ops_of=d1") ||
+			strings.Contains(over, "the relay lost ops") || strings.Contains(over, "that it lacked") {
+			t.Errorf("want the loss told once, and then its end once:\n%s", log)
+		}
+	})
+}
+
+func TestARelayThatHasNothingOfTheOwnChainAnyMoreIsToldAfterARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := memory.New(memory.Config{})
+		m := anchored(t, "d1", r).start()
+		write(t, m.Session, 1)
+		bubble.Pass(10 * time.Minute)
+		m.stop()
+		r.Forget("d1", 0)
+		m.open("d1")
+		m.start()
+		bubble.Pass(10 * time.Minute)
+		m.stop()
+		log := m.log.String()
+		for _, once := range []string{"the relay lost ops", "lacks_ops_of=d1", "the relay has the ops again that it lacked"} {
+			if got := strings.Count(log, once); got != 1 {
+				t.Errorf("%q was told %d times, want once\n%s", once, got, log)
+			}
 		}
 	})
 }

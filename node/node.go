@@ -16,7 +16,8 @@
 // newest one or makes one itself, drops what it covers here, and lets the relay collect. One of a fleet is enough, and several do no
 // harm. A relay that is full is collected as soon as anything may go. A node with nothing new asks for nothing.
 //
-// A relay that is another store than before, or lost ops, is told once; each device offers it again what it lacks.
+// A relay that is another store than before, or lost ops that it had or answered for, is told once, and once when it has them again; each
+// device offers it again what it lacks.
 //
 // Under a recovery gate the device offers what it remembers to the ledger, once, by itself.
 //

@@ -16,6 +16,7 @@ import (
 
 	"github.com/syncnode/syncnode/internal/durable"
 	"github.com/syncnode/syncnode/oplog"
+	"github.com/syncnode/syncnode/relay"
 	"github.com/syncnode/syncnode/session"
 )
 
@@ -81,12 +82,18 @@ type memory struct {
 	state   State
 	written time.Time
 	dirty   bool
-	lost    map[string]string // by relay: what was told to be lost there, and still is
+	lost    map[string]loss // by relay
 	told    change
 }
 
+// A loss is what a relay has had and lacks.
+type loss struct {
+	heads   oplog.Frontier // how far it has to get again, as far as its heads tell
+	devices []string       // in order: whose ops it lacks; that was told
+}
+
 func (n *Node) remember() *memory {
-	m := &memory{n: n, lost: map[string]string{}, told: change{log: n.log, what: "node.json"}}
+	m := &memory{n: n, lost: map[string]loss{}, told: change{log: n.log, what: "node.json"}}
 	if n.cfg.StateFile != "" {
 		s, err := ReadState(n.cfg.StateFile)
 		if err == nil && s.Device == n.cfg.Device {
@@ -128,27 +135,36 @@ func (m *memory) saw(log *slog.Logger, name string, r session.Report) {
 	}
 }
 
-// compare tells once what a relay lost. Each device offers its own ops again when it pumps.
+// compare tells once what a relay lost, and once when it has all of that again. Each device offers its own ops again when it pumps.
 func (m *memory) compare(log *slog.Logger, name string, was SeenRelay, r session.Report) {
-	lost := map[string]bool{}
-	for _, device := range r.Behind {
-		lost[device] = true
+	told, had := m.lost[name], was.Heads.Clone()
+	if was.Instance != r.Instance {
+		told = loss{}
 	}
-	for device, at := range was.Heads {
-		if now, ok := r.Heads[device]; ok && now.Seq < at.Seq {
-			lost[device] = true
+	relay.Join(had, told.heads)
+	lost := loss{heads: oplog.Frontier{}}
+	for device, at := range had {
+		_, there := r.Heads[device] // else it may be closed; the own one is not, or the pump has told
+		if (there || device == m.n.cfg.Device) && !r.Heads.Covers(device, at.Seq) {
+			lost.heads[device] = at
 		}
 	}
-	of := strings.Join(slices.Sorted(maps.Keys(lost)), ",")
+	lost.devices = append(lost.heads.Devices(), r.Behind...)
+	slices.Sort(lost.devices)
+	lost.devices = slices.Compact(lost.devices)
+	more := slices.ContainsFunc(lost.devices, func(device string) bool { return !slices.Contains(told.devices, device) })
+	of := strings.Join(lost.devices, ",")
 	switch {
 	case was.Instance != r.Instance:
 		log.Warn("the relay is another store than before; each device offers it again what it lacks", "was", was.Instance, "is", r.Instance, "lacks_ops_of", of)
 	case was.Generation != r.Generation:
 		log.Warn("the relay was put back from an older copy; each device offers it again what it lacks", "was", was.Generation, "is", r.Generation, "lacks_ops_of", of)
-	case of != "" && of != m.lost[name]:
-		log.Warn("the relay lost ops, as an older copy of it would; each device offers it again what it lacks", "lacks_ops_of", of)
+	case more:
+		log.Warn("the relay lost ops that it had, or answered for; each device offers it again what it lacks", "lacks_ops_of", of)
+	case of == "" && len(told.devices) > 0:
+		log.Info("the relay has the ops again that it lacked")
 	}
-	m.lost[name] = of
+	m.lost[name] = lost
 }
 
 // chains takes in which chains are quarantined, and reports whether that changed.

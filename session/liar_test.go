@@ -19,7 +19,8 @@ import (
 // bogus is an op id that nothing has.
 func bogus(word string) oplog.OpID { return oplog.OpID("op-" + hashOf(word)) }
 
-// A lieCase is a lie, and what a pump of device a, or of b, says while it is told.
+// A lieCase is a lie, and what a pump says while it is told, and no pump says of an honest relay. Nil: the lie shows nowhere, since it
+// changes nothing; each pump is as with an honest one.
 type lieCase struct {
 	lie     func(store *memory.Relay) relaytest.Lie
 	noticed func(rep session.Report, err error, st session.Status) bool
@@ -27,6 +28,11 @@ type lieCase struct {
 
 func unproved(_ session.Report, err error, _ session.Status) bool {
 	return errors.Is(err, session.ErrUnproved)
+}
+
+// lacks says that the relay has not what it had, or answered for, of this device.
+func lacks(rep session.Report, _ error, st session.Status) bool {
+	return slices.Contains(rep.Behind, st.Device)
 }
 
 func quarantined(_ session.Report, _ error, st session.Status) bool { return len(st.Quarantined) > 0 }
@@ -97,14 +103,13 @@ var lies = map[string]lieCase{
 		func(*memory.Relay) relaytest.Lie {
 			return relaytest.Lie{Push: func([]oplog.Op) []oplog.Op { return nil }}
 		},
-		// each pump offers them again; how far the relay says that it is tells a reader of reports
-		func(rep session.Report, _ error, _ session.Status) bool { return rep.Pushed.Accepted > 1 },
+		lacks,
 	},
 	"it keeps a part of each push": {
 		func(*memory.Relay) relaytest.Lie {
 			return relaytest.Lie{Push: func(ops []oplog.Op) []oplog.Op { return ops[:len(ops)/2] }}
 		},
-		func(rep session.Report, _ error, _ session.Status) bool { return rep.Pushed.Accepted > 0 },
+		lacks,
 	},
 	"it gives another op of a peer": {
 		func(*memory.Relay) relaytest.Lie {
@@ -123,7 +128,7 @@ var lies = map[string]lieCase{
 				slices.Reverse(p.Ops)
 			}}
 		},
-		func(rep session.Report, err error, _ session.Status) bool { return err == nil && rep.Refused == 0 }, // does no harm
+		nil, // each op is taken once, in its place
 	},
 	"it leaves ops out": {
 		func(*memory.Relay) relaytest.Lie {
@@ -154,7 +159,9 @@ var lies = map[string]lieCase{
 		func(*memory.Relay) relaytest.Lie {
 			return relaytest.Lie{Ack: func(oplog.Frontier) oplog.Frontier { return nil }}
 		},
-		func(rep session.Report, _ error, _ session.Status) bool { return rep.Acked }, // said again with each pump
+		func(rep session.Report, _ error, _ session.Status) bool { // said again with each pump, also of one that does nothing else
+			return rep.Acked && rep.Pulled == 0 && rep.Pushed == relay.Pushed{}
+		},
 	},
 	"it is another one each time": {
 		func(*memory.Relay) relaytest.Lie {
@@ -180,7 +187,7 @@ var lies = map[string]lieCase{
 				}
 			}}
 		},
-		func(_ session.Report, err error, st session.Status) bool { return err == nil && st.Frozen == nil }, // pulls say what counts
+		nil, // pulls say what counts
 	},
 	"it forgets what it holds": {
 		func(store *memory.Relay) relaytest.Lie {
@@ -190,9 +197,7 @@ var lies = map[string]lieCase{
 				}
 			}}
 		},
-		func(rep session.Report, _ error, _ session.Status) bool {
-			return len(rep.Behind) > 0 || rep.Pushed.Accepted > 1
-		},
+		func(rep session.Report, _ error, _ session.Status) bool { return len(rep.Behind) > 0 },
 	},
 	"its roster says that everybody has everything": {
 		func(*memory.Relay) relaytest.Lie {
@@ -204,7 +209,7 @@ var lies = map[string]lieCase{
 				}
 			}}
 		},
-		func(_ session.Report, err error, _ session.Status) bool { return err == nil }, // what the relay holds bounds it
+		nil, // what the relay holds bounds it
 	},
 }
 
@@ -213,74 +218,102 @@ var lies = map[string]lieCase{
 func TestNoLieOfARelayLosesWhatWasAcknowledgedOrReplacesAnOp(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(lies)) {
 		t.Run(name, func(t *testing.T) {
-			c := lies[name]
-			store := collecting()
-			liar := relaytest.NewLiar(store)
-			devices := newFleet(t, "a", "b", "c")
-			a, b := devices[0], devices[1]
-			written := map[oplog.OpID]string{}
-			write := func() {
-				for _, d := range devices {
-					for _, op := range d.some(4) {
-						written[op.ID] = fmt.Sprintf("%s/%d", op.Device, op.Seq)
-					}
+			c, told := lies[name], false
+			tellAFleet(t, c.lie, func(rep session.Report, err error, st session.Status) {
+				switch {
+				case c.noticed != nil:
+					told = told || c.noticed(rep, err, st)
+				case err != nil || rep.Refused > 0 || len(rep.Behind)+len(rep.Withheld)+len(st.Quarantined) > 0:
+					t.Errorf("it changed something: %v, %+v, %+v", err, rep, st)
 				}
-			}
-			write()
-			write()
-			pumpAll(liar, devices...)
-			a.publish(liar)
-			pumpAll(liar, devices...)
-			collect(t, store)
-			ids := map[string]oplog.OpID{} // by device and seq, as any relay or journal showed it
-			look := func() {
-				for _, d := range devices {
-					for device, p := range d.HeldFrontier() {
-						key := fmt.Sprintf("%s/%d", device, p.Seq)
-						if old, ok := ids[key]; ok && old != p.ID {
-							t.Fatalf("%s was %s and is %s for %s", key, old, p.ID, d.name)
-						}
-						ids[key] = p.ID
-					}
-				}
-			}
-			liar.Tell(c.lie(store))
-			told := false
-			for range 4 {
-				write()
-				for _, d := range devices {
-					rep, err := d.Pump(t.Context(), liar)
-					told = told || c.noticed(rep, err, d.Status())
-					if d.Status().Frozen != nil {
-						t.Fatalf("%s is frozen by it: %v", d.name, err)
-					}
-					look()
-				}
-				_, _ = b.Publish(t.Context(), liar) // may fail while it lies
-			}
-			if !told {
+			})
+			if c.noticed != nil && !told {
 				t.Error("nobody noticed")
 			}
-			liar.Tell(relaytest.Lie{})
-			for _, d := range devices {
-				d.wall.add(time.Hour) // quarantines are over
-			}
-			for range 3 {
-				pumpAll(liar, devices...)
-			}
-			look()
-			same(t, devices...)
-			for _, d := range devices {
-				if own := d.HeldFrontier()[d.name]; own.Seq != 23 || !a.FoldedFrontier().Covers(d.name, 23) || written[own.ID] == "" {
-					t.Errorf("%s has written up to %v, a has %v", d.name, own, a.FoldedFrontier()[d.name])
-				}
-				d.verify()
-			}
-			cold := newSmall(t, "cold")
-			pumpAll(liar, append(devices, cold)...)
-			same(t, a, cold)
 		})
 	}
+}
+
+func TestNothingThatGivesALieAwayIsSeenOfAnHonestRelay(t *testing.T) {
+	honest := func(*memory.Relay) relaytest.Lie { return relaytest.Lie{} }
+	tellAFleet(t, honest, func(rep session.Report, err error, st session.Status) {
+		for name, c := range lies {
+			if c.noticed != nil && c.noticed(rep, err, st) {
+				t.Errorf("%s notices %q: %v, %+v", st.Device, name, err, rep)
+			}
+		}
+	})
+}
+
+// tellAFleet has a fleet write, publish and pump while it is lied to, then rest, then hear the truth. pumped hears of each pump until then.
+func tellAFleet(t *testing.T, lie func(*memory.Relay) relaytest.Lie, pumped func(session.Report, error, session.Status)) {
+	t.Helper()
+	store := collecting()
+	liar := relaytest.NewLiar(store)
+	devices := newFleet(t, "a", "b", "c")
+	a, b := devices[0], devices[1]
+	written := map[oplog.OpID]string{}
+	write := func() {
+		for _, d := range devices {
+			for _, op := range d.some(4) {
+				written[op.ID] = fmt.Sprintf("%s/%d", op.Device, op.Seq)
+			}
+		}
+	}
+	write()
+	write()
+	pumpAll(liar, devices...)
+	a.publish(liar)
+	pumpAll(liar, devices...)
+	collect(t, store)
+	ids := map[string]oplog.OpID{} // by device and seq, as any relay or journal showed it
+	look := func() {
+		for _, d := range devices {
+			for device, p := range d.HeldFrontier() {
+				key := fmt.Sprintf("%s/%d", device, p.Seq)
+				if old, ok := ids[key]; ok && old != p.ID {
+					t.Fatalf("%s was %s and is %s for %s", key, old, p.ID, d.name)
+				}
+				ids[key] = p.ID
+			}
+		}
+	}
+	liar.Tell(lie(store))
+	const writing, resting = 4, 2
+	for round := range writing + resting {
+		if round < writing {
+			write()
+		}
+		for _, d := range devices {
+			rep, err := d.Pump(t.Context(), liar)
+			pumped(rep, err, d.Status())
+			if d.Status().Frozen != nil {
+				t.Fatalf("%s is frozen by it: %v", d.name, err)
+			}
+			look()
+		}
+		if round < writing {
+			_, _ = b.Publish(t.Context(), liar) // may fail while it lies
+		}
+	}
+	liar.Tell(relaytest.Lie{})
+	for _, d := range devices {
+		d.wall.add(time.Hour) // quarantines are over
+	}
+	for range 3 {
+		pumpAll(liar, devices...)
+	}
+	look()
+	same(t, devices...)
+	for _, d := range devices {
+		if own := d.HeldFrontier()[d.name]; own.Seq != 23 || !a.FoldedFrontier().Covers(d.name, 23) || written[own.ID] == "" {
+			t.Errorf("%s has written up to %v, a has %v", d.name, own, a.FoldedFrontier()[d.name])
+		}
+		d.verify()
+	}
+	cold := newSmall(t, "cold")
+	pumpAll(liar, append(devices, cold)...)
+	same(t, a, cold)
 }
 
 func TestARelayThatIsAnotherOneEachTimeIsNotRemembered(t *testing.T) {

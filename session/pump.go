@@ -27,8 +27,8 @@ type Report struct {
 	Seeded checkpoint.Hash
 	// More means that the relay has more, though it did not give it now: pump again soon.
 	More bool
-	// Behind names devices of which this journal holds more than the relay: it lost something, which those
-	// devices offer again when they pump.
+	// Behind names devices of which the relay holds less than it has had, or answered a push for, as far as this process knows: it lost
+	// something, which those devices, this one among them, offer again when they pump.
 	Behind []string
 	// Withheld names devices of which the relay said that it has ops which it then neither gave nor called damaged.
 	Withheld []string
@@ -133,7 +133,8 @@ func (p *pump) hello(ctx context.Context) error {
 	return p.relay.Register(ctx, p.cfg.Device, p.cfg.Role)
 }
 
-// behind names the other devices of which the relay holds less than this device has acked to it.
+// behind names the other devices of which the relay holds less than this device has acked to it, and this one if that is so of what the
+// relay answered for.
 func (p *pump) behind() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -153,8 +154,22 @@ func (p *pump) behind() []string {
 			names = append(names, device)
 		}
 	}
+	_, closed := p.base.Closed[p.cfg.Device]
+	at, had := p.answered[p.info.Instance]
+	if had && !closed && p.frozen == nil && !(p.info.Known && p.info.Head.Seq >= at.Seq) {
+		names = append(names, p.cfg.Device)
+	}
 	slices.Sort(names)
 	return names
+}
+
+// answers notes the last own op that the relay has by its own word.
+func (p *pump) answers(at oplog.Pos) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if was, ok := p.answered[p.info.Instance]; !ok || was.Seq < at.Seq {
+		p.answered[p.info.Instance] = at
+	}
 }
 
 // maxRelays is of how many relays a session remembers what it knows of them alone; one that gives another instance each time costs no
@@ -167,6 +182,7 @@ func (s *Session) forgetRelaysLocked() {
 		return
 	}
 	clear(s.acked)
+	clear(s.answered)
 	clear(s.unheld)
 	clear(s.covered)
 	for from := range s.quarantined {
@@ -188,6 +204,9 @@ func (p *pump) offer(ctx context.Context) error {
 		case err != nil:
 			return err
 		default:
+			if p.info.Known {
+				p.answers(p.info.Head.Pos())
+			}
 			err = p.push(ctx, from)
 			if closed, ok := errors.AsType[*relay.ClosedError](err); ok {
 				own, _ := p.cfg.Journal.Head()
@@ -228,6 +247,10 @@ func (p *pump) push(ctx context.Context, from uint64) error {
 		done, err := p.relay.Push(ctx, p.cfg.Device, ops)
 		p.report.Pushed.Accepted += done.Accepted
 		p.report.Pushed.Duplicate += done.Duplicate
+		if err == nil {
+			last := ops[len(ops)-1]
+			p.answers(oplog.Pos{Seq: last.Seq, ID: last.ID})
+		}
 		ops, size = ops[:0:0], 0
 		return err
 	}

@@ -119,6 +119,7 @@ type Session struct {
 	quarantined map[source]*Quarantine
 	accepted    []journal.Acceptance      // decisions of people
 	acked       map[string]oplog.Frontier // by relay instance: what this process knows to be acked there
+	answered    map[string]oplog.Pos      // by relay instance: the last own op that it had, or answered a push for
 	unheld      map[string]oplog.Frontier // by relay instance: what was folded here when the relay did not hold it
 	covered     map[string]string         // by relay instance: its checkpoint of which no closed chain is lacking here
 	frozen      *FrozenError
@@ -167,6 +168,7 @@ func newSession(cfg Config) *Session {
 		stopped:     map[string]*stop{},
 		quarantined: map[source]*Quarantine{},
 		acked:       map[string]oplog.Frontier{},
+		answered:    map[string]oplog.Pos{},
 		unheld:      map[string]oplog.Frontier{},
 		covered:     map[string]string{},
 		inside:      map[string]checkpoint.Hash{},
