@@ -168,7 +168,7 @@ func (c *Coordinator) bid(ctx context.Context, a ask, f rules.Facts, st state) (
 	b := &bid{st: st, begin: a.begin, rebind: a.rebind != nil}
 	if l := c.lifeOf(a.Device, class); l != nil {
 		if b.pulse, err = l.pulse(ctx); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%s %s: %w", a.what(), a.Agent, err)
 		}
 	}
 	b.lease = coord.Lease{Agent: a.Agent, Device: a.Device, Epoch: next, TTL: class, Handle: coord.NewNonce(),

@@ -146,44 +146,64 @@ func (c *Coordinator) Complete(ctx context.Context, o coord.Outcome, l coord.Lea
 	if g == nil || !g.is(claim) || g.lease.Handle != l.Handle {
 		return c.Finish(ctx, o), nil // this process does not hold it
 	}
-	wrote, gave := c.both(ctx, o, g)
+	wrote, gave, failed := c.both(ctx, o, g)
 	if !wrote {
-		finished = c.Finish(ctx, o)
+		finished = afterBoth(failed, c.Finish(ctx, o))
 	}
 	if !gave {
 		if released = c.release(ctx, claim); errors.Is(released, coord.ErrLost) {
 			released = nil
 		}
+		released = afterBoth(failed, released)
 	}
 	return finished, released
 }
 
-// both tries finish and release in one transaction, once, and says what was done.
-func (c *Coordinator) both(ctx context.Context, o coord.Outcome, g *grant) (wrote, gave bool) {
+// afterBoth is the error of a part that went the plain way after both failed. What was sent and not answered may be carried
+// out yet, whatever became of the plain way; what etcd said it had no space for was, unless the plain way saw that it was not.
+func afterBoth(failed, err error) error {
+	if failed == nil || err == nil {
+		return err
+	}
+	if errors.Is(failed, coord.ErrIndeterminate) || errors.Is(failed, coord.ErrFull) && !errors.Is(err, coord.ErrFull) {
+		err = unsettled(err)
+	}
+	return fmt.Errorf("%w (before it %v)", err, failed)
+}
+
+// both tries finish and release in one transaction, once, and says what was done. failed is why it got no answer.
+func (c *Coordinator) both(ctx context.Context, o coord.Outcome, g *grant) (wrote, gave bool, failed error) {
 	holder := c.keys.holder(g.lease.Agent)
 	st := c.entry(o)
 	if st.kvs == nil {
 		var err error
 		if st, err = c.look(ctx, "complete", o.Agent, o.Run); err != nil {
-			return false, false
+			return false, false, err
 		}
 	}
 	f, err := c.facts(st, o.Agent, o.Run)
 	if err != nil {
-		return false, false
+		return false, false, err
 	}
 	e, changed := rules.Join(f, o)
 	if !changed {
-		return c.entry(o).kvs == nil, false // only what was read just now says that nothing has to be written
+		return c.entry(o).kvs == nil, false, nil // only what was read just now says that nothing has to be written
 	}
 	p := c.rewrite("complete", e, st)
 	parts := proposal{what: "complete", agent: o.Agent, puts: []clientv3.Op{
 		clientv3.OpTxn(p.cmps, p.puts, nil),
 		clientv3.OpTxn(g.state(holder).unchanged(holder), []clientv3.Op{clientv3.OpDelete(holder)}, nil),
 	}}
-	resp, err := c.tries("complete", o.Agent).commit(ctx, parts)
-	if err != nil {
-		return false, false
+	t := c.tries("complete", o.Agent)
+	resp, err := t.commit(ctx, parts)
+	switch classify(err) {
+	case answered:
+	case refused, noLease:
+		return false, false, fmt.Errorf("%s: %w: %w", t.name(), coord.ErrNotSent, err)
+	case noSpace:
+		return false, false, fmt.Errorf("%s: %w: %w", t.name(), coord.ErrFull, err)
+	default:
+		return false, false, fmt.Errorf("%s: %w: %w", t.name(), coord.ErrIndeterminate, err)
 	}
 	if wrote = part(resp.Responses, 0); wrote {
 		c.finished(o)
@@ -191,7 +211,7 @@ func (c *Coordinator) both(ctx context.Context, o coord.Outcome, g *grant) (wrot
 	if gave = part(resp.Responses, 1); gave {
 		c.dropped(g.lease.Agent, g)
 	}
-	return wrote, gave
+	return wrote, gave, nil
 }
 
 // part reports whether the compares of a nested transaction held.

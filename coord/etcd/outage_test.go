@@ -222,6 +222,8 @@ func TestADeadlineIsNeverTheWholeMessage(t *testing.T) {
 	thorough.Only(t)
 	t.Parallel()
 	cl := three(t)
+	ofNone := map[string]bool{"list": true, "list leases": true, "open": true, // of no agent
+		"set the recovery gate": true, "lift the recovery gate": true, "read the recovery gate": true}
 	for _, cut := range []string{"reset", "silent"} {
 		proxy, err := cl.NewClientProxy()
 		must(t, err)
@@ -230,6 +232,11 @@ func TestADeadlineIsNeverTheWholeMessage(t *testing.T) {
 		l, err := c.Acquire(bounded(t), coord.Request{Agent: "agent-7", Device: "d1", TTL: coord.MaxTTL})
 		must(t, err)
 		b := question(l, "1")
+		theft := coord.Theft{Request: request("agent-7", "d1"), By: "ana", Reason: "x", Epoch: l.Epoch, Force: true}
+		gate := coord.Gate{By: "ana", Reason: "x"}
+		permission := coord.Resolution{Agent: "agent-7", Run: b.Run, Attempt: b.Attempt, By: "ana", Reason: "x"}
+		decision := permission
+		decision.As = coord.Void
 		if proxy.Cut(); cut == "silent" {
 			proxy.Heal()
 			proxy.Blackhole()
@@ -240,11 +247,22 @@ func TestADeadlineIsNeverTheWholeMessage(t *testing.T) {
 				_, err := c.Renew(ctx, "agent-7", "d1", 1, coord.MaxTTL)
 				return err
 			},
-			"release": func(ctx context.Context) error { return c.Release(ctx, "agent-7", "d1", 1) },
-			"look":    func(ctx context.Context) error { _, _, err := c.Current(ctx, "agent-7"); return err },
-			"begin":   func(ctx context.Context) error { _, err := c.Begin(ctx, b); return err },
-			"finish":  func(ctx context.Context) error { return c.Finish(ctx, outcome(b, coord.Committed)) },
-			"cancel":  func(ctx context.Context) error { return c.Cancel(ctx, b) },
+			"release":                func(ctx context.Context) error { return c.Release(ctx, "agent-7", "d1", 1) },
+			"look":                   func(ctx context.Context) error { _, _, err := c.Current(ctx, "agent-7"); return err },
+			"begin":                  func(ctx context.Context) error { _, err := c.Begin(ctx, b); return err },
+			"finish":                 func(ctx context.Context) error { return c.Finish(ctx, outcome(b, coord.Committed)) },
+			"cancel":                 func(ctx context.Context) error { return c.Cancel(ctx, b) },
+			"resolve":                func(ctx context.Context) error { _, err := c.Resolve(ctx, decision); return err },
+			"permit":                 func(ctx context.Context) error { _, err := c.Permit(ctx, permission); return err },
+			"complete":               func(ctx context.Context) error { return errors.Join(c.Complete(ctx, outcome(b, coord.Committed), l)) },
+			"steal":                  func(ctx context.Context) error { _, err := c.Steal(ctx, theft); return err },
+			"evict":                  func(ctx context.Context) error { return c.Evict(ctx, theft) },
+			"pause":                  func(ctx context.Context) error { return c.Pause(ctx, "agent-7", gate) },
+			"resume":                 func(ctx context.Context) error { return c.Resume(ctx, "agent-7") },
+			"set the recovery gate":  func(ctx context.Context) error { return c.SetRecovery(ctx, gate) },
+			"lift the recovery gate": func(ctx context.Context) error { return c.LiftRecovery(ctx, gate) },
+			"read the recovery gate": func(ctx context.Context) error { _, _, err := c.Recovery(ctx); return err },
+			"list leases":            func(ctx context.Context) error { _, err := c.Leases(ctx); return err },
 			"start": func(ctx context.Context) error {
 				_, _, err := c.Start(ctx, request("agent-7", "d1"), question(coord.Lease{}, "2"))
 				return err
@@ -263,7 +281,7 @@ func TestADeadlineIsNeverTheWholeMessage(t *testing.T) {
 				continue
 			}
 			text := err.Error()
-			if !strings.Contains(text, op) || !strings.Contains(text, proxy.Endpoints()[0]) || op != "list" && op != "open" && op != "renew" && !strings.Contains(text, "agent-7") {
+			if !strings.Contains(text, op) || !strings.Contains(text, proxy.Endpoints()[0]) || !ofNone[op] && !strings.Contains(text, "agent-7") {
 				t.Errorf("%s, %s: the message says too little: %s", cut, op, text)
 			}
 		}

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"github.com/syncnode/syncnode/coord"
 	"github.com/syncnode/syncnode/internal/ident"
@@ -398,4 +401,59 @@ func TestAResumeOrAnEvictionThatArrivesLateTouchesNothingLater(t *testing.T) {
 	if now, held, err := other.Current(bounded(t), "a"); err != nil || !held || now.Handle != l.Handle {
 		t.Errorf("Current gave %+v, %v, %v, want %+v", now, held, err, l)
 	}
+}
+
+// One copy of the joint request was sent before the caller gave up: it may be carried out yet, and is.
+func TestACompleteThatWasSentIsNeverCalledNotSent(t *testing.T) {
+	t.Parallel()
+	client, kv := slow(t, three(t))
+	c := process(t, client, namespace())
+	b := question(coord.Lease{Agent: "a", Device: "d1"}, "1")
+	l, _, err := c.Start(bounded(t), request("a", "d1"), b)
+	must(t, err)
+	b.Lease = l
+	h := hold()
+	kv.next(h.plan)
+	finished, released := c.Complete(h.briefly(t), outcome(b, coord.Committed), l)
+	kv.next(nil)
+	for _, err := range []error{finished, released} {
+		wantErr(t, err, coord.ErrIndeterminate)
+		if errors.Is(err, coord.ErrNotSent) {
+			t.Errorf("%v says that nothing happened", err)
+		}
+	}
+	if h.deliver(t) != 1 {
+		t.Error("the copy was not carried out")
+	}
+	if got := attempts(t, c, b); got != "committed" {
+		t.Errorf("attempts are %q", got)
+	}
+	finished, released = c.Complete(bounded(t), outcome(b, coord.Committed), l)
+	must(t, finished)
+	must(t, released)
+}
+
+// silentLeases hears no request for an etcd lease.
+type silentLeases struct{ etcdserverpb.LeaseClient }
+
+func (silentLeases) LeaseGrant(ctx context.Context, _ *etcdserverpb.LeaseGrantRequest, _ ...grpc.CallOption) (*etcdserverpb.LeaseGrantResponse, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func TestAnAcquireThatGetsNoLivenessNamesItsAgent(t *testing.T) {
+	t.Parallel()
+	c := process(t, three(t).Client(t), namespace())
+	heard := c.leases
+	c.leases = silentLeases{heard}
+	ctx, cancel := context.WithTimeout(bounded(t), 300*time.Millisecond)
+	defer cancel()
+	_, err := c.Acquire(ctx, request("a", "d1"))
+	wantErr(t, err, coord.ErrNotSent)
+	for _, want := range []string{"acquire a: ", "open the liveness of device d1", c.client.Endpoints()[0]} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is missing in: %v", want, err)
+		}
+	}
+	c.leases = heard
 }
