@@ -35,6 +35,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/syncnode/syncnode/coord"
 	"github.com/syncnode/syncnode/node/claim"
@@ -140,6 +141,7 @@ type attached struct {
 	ctx    context.Context // ends when the node is detached
 	cancel context.CancelCauseFunc
 	users  sync.WaitGroup
+	look   singleflight.Group // at the backend
 }
 
 // errDetached ends requests whose node goes.

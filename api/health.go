@@ -61,7 +61,7 @@ func (s *Server) health() {
 		}) (*healthOut, error) {
 			out, err := live(ctx, in)
 			if err == nil && in.Backend {
-				err = s.askBackend(ctx)
+				err = s.askBackend()
 				out.Body.Backend = "ok"
 			}
 			if err != nil {
@@ -86,15 +86,20 @@ func (s *Server) plain(pattern string, h http.HandlerFunc) {
 	s.table.handle(pattern, route{role: Open}, h)
 }
 
-func (s *Server) askBackend(ctx context.Context) error {
+// askBackend has the etcd asked once for all who ask at the same moment: anybody may, and they have no places. Whoever goes away
+// ends it for nobody.
+func (s *Server) askBackend() error {
 	a, ok := s.enter()
 	if !ok {
 		return problem("unavailable", "the node is starting or going down")
 	}
 	defer a.users.Done()
-	ctx, cancel := context.WithTimeout(ctx, probeTime)
-	defer cancel()
-	if err := a.Probe(ctx); err != nil {
+	_, err, _ := a.look.Do("", func() (any, error) {
+		ctx, cancel := context.WithTimeout(a.ctx, probeTime)
+		defer cancel()
+		return nil, a.Probe(ctx)
+	})
+	if err != nil {
 		s.log.Debug("etcd does not answer", "err", err)
 		return problem("unavailable", "the etcd of the node does not answer") // why is not for everybody
 	}

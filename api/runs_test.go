@@ -1,10 +1,13 @@
 package api_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"os"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -425,6 +428,56 @@ func TestReadyWithBackendAsksTheLedger(t *testing.T) {
 		w.c.Coordinator.(*memory.Coordinator).Crash()
 		w.want(w.do("GET", "/readyz?backend=1", nil), 503, "unavailable")
 		w.want(w.do("GET", "/readyz", nil), 200, "")
+	})
+}
+
+func TestTheLedgerIsAskedOnceForAllWhoAskWhetherItAnswers(t *testing.T) {
+	inWorld(t, func(w *world) {
+		var asked atomic.Int32
+		answer := make(chan error)
+		w.node.Probe = func(ctx context.Context) error {
+			asked.Add(1)
+			select {
+			case err := <-answer:
+				return err
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		for n, x := range []struct {
+			err    error
+			status int
+		}{{nil, 200}, {coord.ErrNotSent, 503}} {
+			var all sync.WaitGroup
+			first, leave := context.WithCancel(w.t.Context())
+			ask := func(ctx context.Context) {
+				all.Go(func() {
+					a := w.do("GET", "/readyz?backend=1", nil, func(r *http.Request) { *r = *api.OverSocket(r.WithContext(ctx)) })
+					if ctx != first && a.status != x.status {
+						t.Errorf("status %d, want %d", a.status, x.status)
+					}
+				})
+			}
+			ask(first)
+			synctest.Wait()
+			for range 100 {
+				ask(w.t.Context())
+			}
+			synctest.Wait()
+			leave() // who asked first does not wait for the answer
+			synctest.Wait()
+			if got := asked.Load(); got != int32(n+1) {
+				t.Errorf("asked %d times, want %d", got, n+1)
+			}
+			answer <- x.err
+			all.Wait()
+		}
+		detach := w.server.Attach(w.node)
+		var last sync.WaitGroup
+		last.Go(func() { w.want(w.do("GET", "/readyz?backend=1", nil), 503, "unavailable") })
+		synctest.Wait()
+		detach() // a node that goes waits for no answer
+		last.Wait()
 	})
 }
 
