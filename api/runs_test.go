@@ -333,7 +333,7 @@ func TestBeforeThereIsANodeTheAnswerIsNotNow(t *testing.T) {
 			}
 			method, path, _ := strings.Cut(pattern, " ")
 			path = strings.ReplaceAll(path, "{id}", runID("1"))
-			if strings.HasSuffix(path, "/commit") || strings.HasSuffix(path, "/fail") {
+			if tellsAnEnd(path) {
 				late := w.want(w.do(method, path, obj{}), 503, "not-recorded")
 				w.wantExecuted(late, "yes")
 				continue
@@ -342,6 +342,11 @@ func TestBeforeThereIsANodeTheAnswerIsNotNow(t *testing.T) {
 			w.wantExecuted(no, "no")
 		}
 	})
+}
+
+// tellsAnEnd reports whether what is sent to the path says that something happened.
+func tellsAnEnd(path string) bool {
+	return strings.HasSuffix(path, "/commit") || strings.HasSuffix(path, "/fail")
 }
 
 func TestAnEndThatIsRefusedIsNotSaidToBeUndone(t *testing.T) {
