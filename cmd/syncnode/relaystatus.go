@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -33,6 +35,9 @@ type relayReport struct {
 	Quarantined []node.SeenQuarantine `json:"quarantined,omitempty"` // here, as the node of this directory saw it last
 	Ignored     []ignoredRow          `json:"ignored,omitempty"`     // in a folder, the first maxIgnored of them
 	AlsoIgnored int                   `json:"also_ignored,omitempty"`
+	Waiting     []waitingRow          `json:"waiting,omitempty"` // chains in a folder
+	Forked      []forkedRow           `json:"forked,omitempty"`
+	Lost        []lostRow             `json:"lost,omitempty"`
 }
 
 // maxIgnored bounds what is shown of a folder into which anybody can put anything.
@@ -43,6 +48,27 @@ type ignoredRow struct {
 	Path   string `json:"path"` // in the namespace's folder
 	Reason string `json:"reason"`
 	Count  int    `json:"count,omitempty"` // of lines, if it is about lines
+}
+
+// A waitingRow is a chain in a folder that cannot be read on yet.
+type waitingRow struct {
+	Device string `json:"device"`
+	Next   uint64 `json:"next"`            // the op that is missing
+	Ahead  uint64 `json:"ahead,omitempty"` // ops up to this one are there; absent if that is not known
+}
+
+// A forkedRow is two ops at one place of a chain in a folder.
+type forkedRow struct {
+	Device string     `json:"device"`
+	Seq    uint64     `json:"seq"`
+	Counts oplog.OpID `json:"counts"`
+	Other  oplog.OpID `json:"other"`
+}
+
+// A lostRow is a chain in a folder of which ops went away during this look.
+type lostRow struct {
+	Device string `json:"device"`
+	Times  int    `json:"times"`
 }
 
 type relayCheckpoint struct {
@@ -115,7 +141,7 @@ func (s *station) status(ctx context.Context) (relayReport, error) {
 			row.Quarantined = append(row.Quarantined, q)
 		}
 	}
-	return row, s.ignored(ctx, &row)
+	return row, s.folder(ctx, &row)
 }
 
 // look leaves no trace where it can, least of all in another device's name.
@@ -126,8 +152,8 @@ func (s *station) look(ctx context.Context) (relay.Info, error) {
 	return s.relay.Hello(ctx, s.at.name)
 }
 
-// ignored fills in what a folder holds that does not count. Others choose the names.
-func (s *station) ignored(ctx context.Context, row *relayReport) error {
+// folder fills in what a folder holds that does not count, or not yet. Others choose the names.
+func (s *station) folder(ctx context.Context, row *relayReport) error {
 	folder, ok := s.relay.(*relaydir.Relay)
 	if !ok {
 		return nil
@@ -141,6 +167,15 @@ func (s *station) ignored(ctx context.Context, row *relayReport) error {
 		row.Ignored = append(row.Ignored, ignoredRow{Path: plain(o.Path), Reason: plain(o.Reason), Count: o.Count})
 	}
 	row.AlsoIgnored = len(found.Oddities) - n
+	for _, w := range found.Waiting {
+		row.Waiting = append(row.Waiting, waitingRow(w))
+	}
+	for _, f := range found.Forks {
+		row.Forked = append(row.Forked, forkedRow(f))
+	}
+	for _, device := range slices.Sorted(maps.Keys(found.Lost)) {
+		row.Lost = append(row.Lost, lostRow{Device: device, Times: found.Lost[device]})
+	}
 	return nil
 }
 
@@ -262,16 +297,7 @@ func (row *relayReport) text() string {
 	for _, q := range row.Quarantined {
 		fmt.Fprintf(&b, "quarantined  %s\n", quarantineText(q))
 	}
-	for _, i := range row.Ignored {
-		count := ""
-		if i.Count > 0 {
-			count = fmt.Sprint(i.Count, " ")
-		}
-		fmt.Fprintf(&b, "ignored      %s: %s%s\n", i.Path, count, i.Reason)
-	}
-	if row.AlsoIgnored > 0 {
-		fmt.Fprintf(&b, "ignored      %d more\n", row.AlsoIgnored)
-	}
+	row.folderText(&b)
 	fmt.Fprintln(&b)
 	tw := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(tw, "DEVICE\tROLE\tLAST SEEN\tLACKS\tHEAD\tGONE UP TO\tHERE\tKEPT\tBECAUSE")
@@ -293,4 +319,31 @@ func (row *relayReport) text() string {
 	}
 	_ = tw.Flush() // to memory
 	return b.String()
+}
+
+// folderText says in a line each what in a folder does not count, or not yet.
+func (row *relayReport) folderText(b *strings.Builder) {
+	for _, i := range row.Ignored {
+		count := ""
+		if i.Count > 0 {
+			count = fmt.Sprint(i.Count, " ")
+		}
+		fmt.Fprintf(b, "ignored      %s: %s%s\n", i.Path, count, i.Reason)
+	}
+	if row.AlsoIgnored > 0 {
+		fmt.Fprintf(b, "ignored      %d more\n", row.AlsoIgnored)
+	}
+	for _, w := range row.Waiting {
+		behind := "what stands behind it waits"
+		if w.Ahead > 0 {
+			behind = fmt.Sprintf("ops up to %d stand behind it and wait", w.Ahead)
+		}
+		fmt.Fprintf(b, "waiting      %s: op %d is missing, its file is damaged or has not arrived; %s\n", w.Device, w.Next, behind)
+	}
+	for _, f := range row.Forked {
+		fmt.Fprintf(b, "forked       %s: two ops at %d, %.15s counts and %.15s does not: two copies of the device, or one before and after it was restored, have written under one id\n", f.Device, f.Seq, f.Counts, f.Other)
+	}
+	for _, l := range row.Lost {
+		fmt.Fprintf(b, "lost         %s: ops went away during this look (%d times): something else writes in the folder; the device offers them again\n", l.Device, l.Times)
+	}
 }
