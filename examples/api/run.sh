@@ -58,7 +58,7 @@ else
 	verb=fail body="{\"attempt\":\"$attempt\",\"agent\":\"$agent\",\"exit_code\":$code}"
 fi
 tries=0
-until ask POST "/v1/runs/$run/$verb" "$body" && [ "$status" != 503 ]; do # it may be told again, and late
+until ask POST "/v1/runs/$run/$verb" "$body" && [ "$status" != 503 ] && [ "$status" != 429 ]; do # it may be told again, and late
 	tries=$((tries + 1)); [ $tries -lt 60 ] || { echo "its end could not be told: run $run is in doubt" >&2; exit 1; }
 	sleep 1
 done
