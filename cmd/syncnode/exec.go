@@ -149,9 +149,7 @@ func (x *execution) do(ctx context.Context, job dispatch.Job) dispatch.Result {
 	routing.Go(func() { x.route(ctx, signals, forwarded, cancel) })
 	defer routing.Wait()
 	defer cancel(nil)
-	if os.Getpid() == 1 {
-		routing.Go(func() { child.ReapOrphans(ctx) })
-	}
+	defer reaping()()
 
 	in, err := awaitInput(ctx, x.flags.input, x.stdin)
 	if err != nil {

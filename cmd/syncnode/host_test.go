@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -26,7 +27,8 @@ type host struct {
 	args []string
 	env  []string
 
-	stdin *os.File // of its processes; nil: none
+	stdin *os.File             // of its processes; nil: none
+	attr  *syscall.SysProcAttr // how they are started
 
 	ahead   string   // how far the wall clock of its nodes is ahead
 	nodeEnv []string // what its nodes find in their environment besides
@@ -73,7 +75,7 @@ func (h host) start(args ...string) *process {
 	p := &process{t: h.t, cmd: exec.Command("syncnode", all...), done: make(chan struct{})}
 	p.cmd.Dir = h.work
 	p.cmd.Env = append(append(cleanEnv(), "XDG_STATE_HOME="+h.dir), h.env...)
-	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.err
+	p.cmd.Stdout, p.cmd.Stderr, p.cmd.SysProcAttr = &p.out, &p.err, h.attr
 	if h.stdin != nil {
 		p.cmd.Stdin = h.stdin
 	}

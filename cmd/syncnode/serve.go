@@ -128,6 +128,7 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal does what it does by default
+	defer reaping()()
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	log, err := f.logging.open(os.Stderr)

@@ -39,6 +39,7 @@ func (h host) serving(args ...string) server {
 	p := &process{t: h.t, done: make(chan struct{})}
 	p.cmd = exec.Command("syncnode", append(append([]string{"serve"}, h.args...), args...)...)
 	p.cmd.Dir, p.cmd.Env, p.cmd.Stderr = h.work, append(append(cleanEnv(), "XDG_STATE_HOME="+h.dir, "SYNCNODE_TEST_AHEAD="+h.ahead), h.nodeEnv...), file
+	p.cmd.SysProcAttr = h.attr
 	must(h.t, p.cmd.Start())
 	go func() {
 		defer close(p.done)
