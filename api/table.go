@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"path"
 	"slices"
@@ -44,7 +45,7 @@ func operate[I, O any](s *Server, rt route, op huma.Operation, h func(context.Co
 // HandleFunc is where huma puts the handler of an operation. The route is there before.
 func (t *table) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Request)) {
 	if rt := t.routes[pattern]; rt.role != Open && !slices.Contains(roles, rt.role) {
-		panic("api: " + pattern + " has no role")
+		panic(fmt.Sprintf("api: %s has no role", pattern))
 	}
 	t.mux.HandleFunc(pattern, h)
 }
