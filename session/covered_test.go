@@ -2,6 +2,7 @@ package session_test
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -86,6 +87,15 @@ func (c covered) heap(tb testing.TB) int64 {
 	return int64(after.HeapAlloc) - int64(before.HeapAlloc)
 }
 
+// fewest is the least that f allocates in one of ten calls: what the rest of the process does meanwhile only adds to it.
+func fewest(f func()) float64 {
+	least := math.Inf(1)
+	for range 10 {
+		least = min(least, testing.AllocsPerRun(1, f))
+	}
+	return least
+}
+
 func TestWhatIsCoveredCostsNothingWhenTheDeviceIsOpenedPumpedAndAsked(t *testing.T) {
 	thorough.Only(t)
 	type cost struct {
@@ -97,8 +107,8 @@ func TestWhatIsCoveredCostsNothingWhenTheDeviceIsOpenedPumpedAndAsked(t *testing
 		c := newCovered(t, t.TempDir(), n)
 		s := c.open(t, "a")
 		out := cost{heap: c.heap(t), disk: bytesIn(t, c.dir)}
-		out.open = testing.AllocsPerRun(5, func() { c.open(t, "a") })
-		out.idle = testing.AllocsPerRun(5, func() {
+		out.open = fewest(func() { c.open(t, "a") })
+		out.idle = fewest(func() {
 			if rep, err := s.Pump(t.Context(), c.relay); err != nil || rep.Pulled+rep.Pushed.Accepted > 0 {
 				t.Fatalf("%+v, %v", rep, err)
 			}
@@ -106,10 +116,10 @@ func TestWhatIsCoveredCostsNothingWhenTheDeviceIsOpenedPumpedAndAsked(t *testing
 		})
 		return out
 	}
-	more := thorough.Of(30_000, 8000)
+	const more = 30_000
 	few, many := measure(2000), measure(more)
 	t.Logf("2,000 covered ops: %+v; %d: %+v", few, more, many)
-	if many.heap > few.heap*5/4+16<<10 || many.disk > few.disk*5/4 || many.open > few.open*5/4+100 || many.idle > few.idle+5 {
+	if many.heap > few.heap*5/4+16<<10 || many.disk > few.disk*5/4 || many.open > few.open*5/4+100 || many.idle > few.idle*5/4 {
 		t.Errorf("the cost grew with the history")
 	}
 }
