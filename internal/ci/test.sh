@@ -5,15 +5,17 @@
 set -eu
 go=${GO:-go}
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+said=$(mktemp)
+trap 'rm -f "$log" "$said"' EXIT
 status=0
 $go test -v "$@" >"$log" 2>&1 || status=$?
 grep -E '^(ok|FAIL|panic:|\?)[[:space:]]' "$log" || true
 if [ "$status" -ne 0 ]; then
 	echo "== what failed"
-	awk -f "$(dirname "$0")/failed.awk" "$log" "$log"
+	awk -f "$(dirname "$0")/failed.awk" "$log" "$log" >"$said"
+	cat "$said"
 	echo "== in short"
-	grep -E '^[[:space:]]*--- FAIL|^panic:|DATA RACE|^FAIL[[:space:]]' "$log" || true
+	grep -A4 -E '^[[:space:]]*(--- FAIL|[a-zA-Z0-9_]+_test\.go:[0-9]+:)|^panic:|DATA RACE|^FAIL[[:space:]]' "$said" | cut -c1-300 | tail -n 60
 	exit "$status"
 fi
 skips=$(grep -B1 -E '^[[:space:]]*--- SKIP' "$log" | grep -vE '^--$' || true)
