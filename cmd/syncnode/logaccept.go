@@ -130,11 +130,7 @@ func (s *station) stopped(ctx context.Context, a *journal.Acceptance) error {
 	told := slices.ContainsFunc(row.Quarantined, func(q node.SeenQuarantine) bool {
 		return q.Device == a.Of && q.Permanent && (!held || q.Seq == here.Seq+1)
 	})
-	base, err := s.at.base(row.Checkpoint)
-	if err != nil {
-		return err
-	}
-	if _, closed := base.Closed[a.Of]; closed {
+	if _, closed := row.closed[a.Of]; closed {
 		return fmt.Errorf("the chain of %s was closed as retired; should it live, it goes on under a new id by itself", a.Of)
 	}
 	want := relay.Want{Held: row.Frontier, MaxBytes: 1}

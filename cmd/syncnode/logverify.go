@@ -41,6 +41,7 @@ type logReport struct {
 	Keys        string                `json:"keys,omitempty"`   // why the key file could not be read
 	Frozen      string                `json:"frozen,omitempty"` // why nothing is pushed under this id any more
 	Former      []string              `json:"former,omitempty"` // ids that the device had before
+	closed      oplog.Heads           // chains that the checkpoint closed
 }
 
 // A parkedRow is a chain that waits for its time, or that cannot be read on without a key, or at all.
@@ -85,10 +86,11 @@ func newLogVerify() *cobra.Command {
 	return cmd
 }
 
-// verify checks the journal. A node beside it may cut it meanwhile: then all is read once more.
+// verify checks the journal. A node beside it may cut it meanwhile, and drop what lies below, segments and the checkpoint before: then all is
+// read once more.
 func (d *device) verify(ctx context.Context) (row logReport, err error) {
 	for range 5 {
-		if row, err = d.verifyOnce(ctx); !errors.Is(err, journal.ErrAnchored) {
+		if row, err = d.verifyOnce(ctx); !errors.Is(err, journal.ErrAnchored) && !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
 	}
@@ -114,7 +116,7 @@ func (d *device) verifyOnce(ctx context.Context) (logReport, error) {
 		return logReport{}, err
 	}
 	row := logReport{Device: d.name, Segments: r.Segments, Ops: r.Ops, PeerOps: r.PeerOps, Frontier: r.Frontier, Torn: r.Torn,
-		Checkpoint: cut.Checkpoint, Former: d.former}
+		Checkpoint: cut.Checkpoint, Former: d.former, closed: base.Closed}
 	for _, p := range r.Frontier {
 		row.Known += p.Seq + 1
 	}
