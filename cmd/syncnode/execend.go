@@ -100,8 +100,12 @@ func (n *nodeRun) outcome(state coord.State, cause string, exit int) coord.Outco
 // tellTime is how long the node is told an end: it may be started anew meanwhile. A variable for tests.
 var tellTime = 30 * time.Second
 
-// firstTell is how long the first answer is waited for before the end is also written down here.
-const firstTell = 5 * time.Second
+// firstTell is how long the first answer is waited for before the end is also written down here, and keepTime how long that may take on a
+// disk that is slow, or where the journal is in use.
+const (
+	firstTell = 5 * time.Second
+	keepTime  = 30 * time.Second
+)
 
 // tell repeats the end until it is recorded, or telling it again cannot help. Nothing that ends the wait of others ends
 // this. A node that does not answer at first may not be back before this process is gone: then the end goes into the journal at
@@ -135,7 +139,7 @@ func (n *nodeRun) tell(verb string, body map[string]any, o coord.Outcome) (got a
 // journal, as it does with what killed processes left. It is possible only where the journal is this data directory's, and this
 // user's: a file of another user's would keep the node out.
 func (n *nodeRun) keep(o coord.Outcome) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), firstTell)
+	ctx, cancel := context.WithTimeout(context.Background(), keepTime)
 	defer cancel()
 	f := n.x.flags
 	if o.Attempt.State == coord.Open || n.c.where != "unix:"+nodeSocket(f.dataDir) {
